@@ -656,6 +656,59 @@ class BrowserTest(PagesCase):
         self.until_page(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
         self.assertEqual(browser.value("document.body.dataset.follows"), "false")
 
+    def test_what_the_reader_has_marked_stays(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.make_fail(1, 0, 7)
+        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        self.until_page(browser, "page.runs[0].nodes.every(node => node.vitals?.length === 2)", "vitals")
+        browser.value("""(() => {
+          for (const box of ["chosen", "failures"]) window[box + "Before"] = document.getElementById(box).children[1];
+          const pid = [...document.querySelectorAll("#chosen dd")].find(each => /^\\d+$/.test(each.textContent));
+          getSelection().selectAllChildren(pid);
+          window.seen = String(getSelection());
+          window.shown = page.time;
+        })()""")
+        self.until_page(browser, "page.time > window.shown + 1", "later looks")
+        self.assertTrue(browser.value("window.seen === String(getSelection()) && window.seen.length > 0"))
+        self.assertTrue(browser.value("chosenBefore.isConnected && failuresBefore.isConnected"))
+
+    def test_a_failure_marks_its_rank_in_its_own_stop_only(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.make_fail(1, 0, 7)
+        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        states = """(cause => {
+          window.take = () => {};  // this is what it shows from now on
+          const run = page.runs[0];
+          run.state = "stopping";
+          run.history.push({ what: "stop", cause, why: "", time: page.time, round: 1 });
+          show();
+          return cells.map(cell => cell.state);
+        })"""
+        self.assertEqual(browser.value(states + '("failed")').count("failed"), 1)
+        self.assertNotIn("failed", browser.value(states + '("joined")'))
+
+    def test_the_failures_of_a_run_that_is_over_can_be_opened(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.make_fail(1, 0, 7)
+        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        browser.value("""(() => {
+          window.take = () => {};  // this is what it shows from now on
+          page.ended = [{ run: "before", exit_code: 7, ago_s: 3, failures: page.runs[0].failures }];
+          show();
+          document.querySelector("#ended summary").click();
+          page.ended[0].ago_s = 4;
+          show();
+        })()""")
+        self.assertTrue(browser.value("document.querySelector('#ended details').open"))
+        self.assertRegex(browser.value("document.getElementById('ended').innerText"),
+                         r"before: exit code 7, 4.0 s ago: rank 1 .*\n(.*\n)?.*attempt 0: rank 1 .*\nlogs: ")
+
     def test_the_page_says_what_it_leaves_out(self):
         browser = self.browser()
         self.two_nodes()
