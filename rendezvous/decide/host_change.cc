@@ -124,6 +124,14 @@ RoundId last_known(const std::vector<Present>& present) {
   return last;
 }
 
+// Whether a node was to be in a round: the round may have been on its way to it when it lost the
+// connection.
+bool was_in(const State& state, const RoundId& round, std::string_view name) {
+  return std::ranges::any_of(state.quorum.bodies, [&](const Body& body) {
+    return body.id == round && body.names.contains(name);
+  });
+}
+
 // The nodes of the last round that is known here are as many as the user wants for going on without
 // the others.
 bool has_chosen_quorum(const State& state, const std::vector<Present>& present, MonoTime now) {
@@ -131,7 +139,8 @@ bool has_chosen_quorum(const State& state, const std::vector<Present>& present, 
   RoundId last = last_known(present);
   std::set<std::string_view> names;  // one may be here twice for a moment
   for (const Present& node : present) {
-    bool counts = !last.by.empty() && node.knows == last && is_recent(state, node.contact, now);
+    bool had_last = node.knows == last || was_in(state, last, node.name);
+    bool counts = !last.by.empty() && had_last && is_recent(state, node.contact, now);
     if (counts) names.insert(node.name);
   }
   return static_cast<int>(names.size()) >= state.policy.quorum;

@@ -354,6 +354,25 @@ TEST_CASE("Host change: as few as the user has chosen go on, once the others may
   }
 }
 
+TEST_CASE("Host change: a node that was lost before it heard of the last round counts for it") {
+  Place place("a@0");
+  auto comes = [&](const std::string& node) {
+    request::Join join = place.join_of(node);
+    join.settings.max_nodes = 5;
+    join.policy.last_call_timeout = 1h;
+    join.policy.quorum = 2;
+    join.is_back = node.ends_with(".1");
+    place.says(node, join);
+  };
+  for (const char* node : {"a.0", "b.0", "c.0", "d.0", "e.0"}) comes(node);
+  REQUIRE(place.told<command::Round>() == 5);
+  place.says("b.0", request::Lost{});
+  comes("b.1");
+  CHECK_FALSE(place.has_begun_after(6s, {"a.0", "b.1"}));
+  place.says("a.0", request::Ready{});
+  CHECK(place.told<command::Round>() == 2);
+}
+
 TEST_CASE("Host change: nodes that were with other nodes of the round wait for these, too") {
   Place place("b@1", 1);
   for (const char* node : {"b.1", "c.1", "d.1"}) {

@@ -50,7 +50,8 @@ class Node {
   int workers_alive() const;
   bool is_held() const { return is_paused_ || is_held_; }
   bool is_working(std::size_t round) const;
-  bool has_succeeded() const { return done_.has_value() && done_ == round_; }
+  // The round whose workers have all succeeded, and no others have been started since.
+  std::optional<std::size_t> done() const { return done_; }
   std::optional<int> exit_code() const { return exit_code_; }
   std::optional<int> verdict() const { return verdict_; }
   std::optional<std::string> failure() const { return failed_; }

@@ -152,13 +152,14 @@ void Oracle::check_end(Host& host, const RunBook& book, const coordinator::State
   require(ended->second == end.exit_code, node + " is told another verdict than the others");
 }
 
-// All of the round have succeeded who are still there.
+// All of the round have succeeded who are still there; or had, when another host said that it was
+// stopped, while their word was on its way to this one.
 void Oracle::check_success(const RunBook& book, const coordinator::State& state) {
   for (const auto& [id, rank] : book.ranks) {
     if (!state.nodes.contains(id)) continue;
     const Node* node = world_.find(id);
     bool is_current = node->process().is_alive && node->id() == id && node->is_joined();
-    require(!is_current || node->has_succeeded(), "success, and " + id + " has not succeeded");
+    require(!is_current || node->done() == book.index, "success, and " + id + " has not succeeded");
   }
 }
 
@@ -184,6 +185,7 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
 
   book.number = first.number;
   book.ranks.clear();
+  book.index = rounds_.size();
   rounds_.push_back(
       {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
   for (const auto& [id, part] : round) {

@@ -33,6 +33,7 @@ struct PublishedRound {
 // What is known of one run at one host.
 struct RunBook {
   std::optional<std::uint64_t> number;
+  std::size_t index = 0;             // of that round, of all of the simulation
   std::map<std::string, int> ranks;  // of the last round's members
   std::set<std::string> known;       // the nodes after the last step
   std::set<std::string> gone;        // has left or was lost, and the coordinator was told
