@@ -150,11 +150,7 @@ void Losses::note_shortage(const Loss& loss) {
 // A failure on one node that followed from the silence of another one costs no restart.
 void Losses::take_back_failure(const Node& lost) {
   if (!state_.restarts.failed_at || lost.leaves_by) return;
-  // It was silent before, by a broken connection or by heartbeats that did not come.
-  MonoTime failed_at = *state_.restarts.failed_at;
-  bool was_away = lost.away_at && *lost.away_at <= failed_at;
-  bool was_silent = lost.seen + state_.policy.keep_alive_interval * 3 / 2 <= failed_at;
-  if (!was_away && !was_silent) return;
+  if (!may_be_lost(lost, state_.policy, *state_.restarts.failed_at)) return;
   state_.restarts.take_back();
   ++state_.lost_rounds;
 }

@@ -7,6 +7,7 @@
 
 #include "rendezvous/decide/host_change.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
 
@@ -118,7 +119,7 @@ void Requests::fail(const std::string& id, const Node& node, const request::Fail
     bool had_any = state_.policy.max_restarts > 0;
     command::End verdict{.exit_code =
                              had_any ? command::kExitBudgetSpent : exit_code_of(failed.failure)};
-    const Node* suspect = away_member();
+    const Node* suspect = suspected_member(id);
     return suspect == nullptr ? rounds_.end(std::move(verdict))
                               : end_if_not_lost(*suspect, id, verdict);
   }
@@ -262,12 +263,14 @@ void Requests::reconcile_adopted(const std::string& id, Node& node, const reques
   }
 }
 
-// One that may be lost, and that the others need: its connection is broken.
-const Node* Requests::away_member() const {
-  auto away = std::ranges::find_if(state_.nodes, [](const auto& node) {
-    return node.second.away_at && (is_up(node.second) || has_only_store(node.second));
+// One that may be lost, and that the others need: its connection is broken, or it is silent for
+// longer than between two heartbeats.  Not the one that has just said that a worker failed.
+const Node* Requests::suspected_member(const std::string& failed_on) const {
+  auto suspect = std::ranges::find_if(state_.nodes, [&](const auto& node) {
+    bool is_needed = is_up(node.second) || has_only_store(node.second);
+    return node.first != failed_on && is_needed && may_be_lost(node.second, state_.policy, now_);
   });
-  return away == state_.nodes.end() ? nullptr : &away->second;
+  return suspect == state_.nodes.end() ? nullptr : &suspect->second;
 }
 
 // The workers of a lost node's peers fail before it is known that the node is lost.
@@ -275,10 +278,12 @@ void Requests::end_if_not_lost(const Node& suspect, const std::string& failed_on
                                command::End verdict) {
   state_.restarts.end_unless_lost(failed_on, now_, std::move(verdict));
   std::string store = has_only_store(suspect) ? ", which has the store of the workers," : "";
+  std::string why =
+      suspect.away_at
+          ? "the connection of " + suspect.join.host + store + " is broken"
+          : suspect.join.host + store + " has been silent for " + seconds_text(now_ - suspect.seen);
   rounds_.stop({.cause = StopCause::NodeLost,
-                .why = "the connection of " + suspect.join.host + store +
-                       " is broken, and a worker failed on " +
-                       state_.restarts.failures.back().node});
+                .why = why + ", and a worker failed on " + state_.restarts.failures.back().node});
 }
 
 }  // namespace ddprun::rendezvous::coordinator

@@ -59,7 +59,7 @@ class Requests {
   void inspect(const std::string& id, const Node& node, const request::Failed& failed);
   void conclude();
 
-  const Node* away_member() const;
+  const Node* suspected_member(const std::string& failed_on) const;
   void end_if_not_lost(const Node& suspect, const std::string& failed_on, command::End verdict);
 
   State& state_;

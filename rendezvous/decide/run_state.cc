@@ -13,6 +13,11 @@ bool has_only_store(const Node& node) {
   return node.is_member && node.has_succeeded && node.last_rank == 0;
 }
 
+bool may_be_lost(const Node& node, const Policy& policy, MonoTime now) {
+  bool is_away = node.away_at && *node.away_at <= now;
+  return is_away || node.seen + policy.keep_alive_interval * 3 / 2 <= now;
+}
+
 bool is_taken_over(const State& state) {
   return state.phase == Phase::Running && !state.has_formed;
 }

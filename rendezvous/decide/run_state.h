@@ -186,6 +186,8 @@ struct State {
 bool is_up(const Node& node);
 // It has the store of the round's workers, which others may still need; its own have succeeded.
 bool has_only_store(const Node& node);
+// By `now` its connection was broken, or it had been silent for longer than between two heartbeats.
+bool may_be_lost(const Node& node, const Policy& policy, MonoTime now);
 
 // The round that runs is one of the coordinator before.
 bool is_taken_over(const State& state);

@@ -1182,6 +1182,22 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Coordinator: a failure beyond the budget beside a silent node waits for its cause") {
+  Three run;
+  run.state.policy.max_restarts = 0;
+  run.pass(3s, {"a", "b"});
+  CHECK(run.fails("b").find("b: stop 0, c has been silent for 3.0 s, and a worker failed on b") !=
+        std::string::npos);
+  for (const char* id : {"a", "b"}) run.ready(id);
+  SUBCASE("it was lost") {
+    CHECK(run.pass(6s, {"a", "b"}).find("a: round 1 attempt 0") != std::string::npos);
+    CHECK(run.state.restarts.failures.empty());
+  }
+  SUBCASE("it was slow") {
+    CHECK(run.ready("c").find("a: end 9") != std::string::npos);
+  }
+}
+
 TEST_CASE(
     "Coordinator: what follows from the loss of the workers' store is no failure of its own") {
   Three run;
