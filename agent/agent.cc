@@ -459,7 +459,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   rendezvous_.workers_started(round_, std::move(started));
   ending_.workers_started();
   time_.enter(Doing::Training, clock_().mono);
-  failures_.attempt_started(restart_count, mono_now());
+  failures_.round_started(round_.number, mono_now());
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());

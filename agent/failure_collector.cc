@@ -24,8 +24,8 @@ std::string stderr_tail(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-void FailureCollector::attempt_started(int attempt, MonoTime now) {
-  attempt_ = attempt;
+void FailureCollector::round_started(std::uint64_t round, MonoTime now) {
+  round_ = round;
   started_at_ = now;
   victims_.clear();
   left_early_.clear();
@@ -45,7 +45,7 @@ rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
   if (exit.status.signal == 0 && !kernel.empty()) message += (message.empty() ? "" : "; ") + kernel;
 
   why_no_restart_ = excluded_from_restart(exit.status, no_restart_codes_).value_or("");
-  if (auto unstartable = start_failure(exit, uptime, attempt_))
+  if (auto unstartable = start_failure(exit, uptime, round_))
     why_no_restart_ = "it could not start: " + *unstartable;
   return {.rank = exit.rank,
           .local_rank = exit.local_rank,

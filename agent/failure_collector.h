@@ -4,6 +4,7 @@
 // it makes the record of a failure, and it keeps what the report at the end needs beside that.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,8 +26,8 @@ class FailureCollector {
   explicit FailureCollector(std::set<int> no_restart_codes)
       : no_restart_codes_(std::move(no_restart_codes)) {}
 
-  // The workers of an attempt run from now on.
-  void attempt_started(int attempt, MonoTime now);
+  // The workers of a round run from now on.
+  void round_started(std::uint64_t round, MonoTime now);
 
   // The first failure of the attempt, with all that is known of it but its time and its restart
   // count.  `hang_cause`: what the hang watch says of it, or "".
@@ -64,7 +65,7 @@ class FailureCollector {
  private:
   std::set<int> no_restart_codes_;
   process::OomWatch oom_;
-  int attempt_ = 0;
+  std::uint64_t round_ = 0;
   MonoTime started_at_{};
   int young_deaths_ = 0;              // in a row
   worker::ErrorReport error_report_;  // of the last first_failure()

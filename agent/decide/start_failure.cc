@@ -48,8 +48,8 @@ bool is_text_error(std::string_view line) {
 }  // namespace
 
 std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime,
-                                         int restart_count) {
-  if (restart_count != 0 || uptime > kStartLimit || exit.status.signal != 0) return std::nullopt;
+                                         std::uint64_t round) {
+  if (round != 0 || uptime > kStartLimit || exit.status.signal != 0) return std::nullopt;
   const int code = exit.status.exit_code;
   const std::string& message = exit.report.message;
   std::string last = printable(last_line(exit.stderr_lines));

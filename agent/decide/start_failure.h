@@ -4,6 +4,7 @@
 // way again, so no restart is spent on it.  Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -19,13 +20,13 @@ namespace ddprun::agent {
 inline constexpr Duration kStartLimit = std::chrono::seconds(20);
 
 // Why a restart is of no use, as a clause ("the script was not found: ..."), or nullopt.  In doubt,
-// which includes everything after a restart and everything after kStartLimit, nullopt: the worker
-// is restarted, as torchrun does.  Recognised are exit codes 126 and 127 (a shell's or env's), and
-// by what was said last: Python's missing script or module, its SyntaxError, and argparse's usage.
-// What was said is quoted, as printable() does.
-// `uptime` is the time from its start to its end, `restart_count` the one that it ran under.
+// which includes every round but the run's first and everything after kStartLimit, nullopt: the
+// worker is restarted, as torchrun does.  Recognised are exit codes 126 and 127 (a shell's or
+// env's), and by what was said last: Python's missing script or module, its SyntaxError, and
+// argparse's usage. What was said is quoted, as printable() does. `uptime` is the time from its
+// start to its end, `round` the number of its round.
 std::optional<std::string> start_failure(const WorkerExit& exit, Duration uptime,
-                                         int restart_count);
+                                         std::uint64_t round);
 
 // Why no restart may follow by the user's own list (--no-restart-exit-codes), or nullopt.
 // `codes` are as a shell shows them: 128 + n for signal n.
