@@ -21,6 +21,7 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr auto kLookAtLease = std::chrono::milliseconds(20);
 constexpr auto kForkPatience = std::chrono::seconds(10);
 
 // How long the end of the run waits for the removal of an empty folder.
@@ -48,7 +49,8 @@ WorkerGroup::WorkerGroup(boost::asio::any_io_executor executor, process::Reaper&
       error_files_(config_.log_dir),
       ends_(executor_, disk, [this](WorkerExit exit) { tell(std::move(exit)); }),
       cleaning_(executor_, [](const process::IoThread::Stall&) {}),
-      forks_timer_(executor_) {}
+      forks_timer_(executor_),
+      lease_timer_(executor_) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
@@ -85,9 +87,12 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
     return alive.expired() || number != starts_ || !start_;  // stopped meanwhile
   };
   auto begin = [this, files, is_over](std::vector<process::Fork> forks) {
-    if (is_over()) return;
-    start_->set_files_made();
-    begin_all(std::move(**files), std::move(forks));
+    auto made = std::make_shared<std::vector<process::Fork>>(std::move(forks));
+    when_leased([this, files, is_over, made] {
+      if (is_over()) return;
+      start_->set_files_made();
+      begin_all(std::move(**files), std::move(*made));
+    });
   };
   auto go_on = [this, files, is_over, begin] {
     if (is_over()) return;
@@ -107,6 +112,17 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
   disk_.run(
       std::move(call), [spec = std::move(spec), files] { *files = make_attempt_files(spec); },
       go_on);
+}
+
+// The disk, or a stop of this process, may have taken longer than the lease of the workers that are
+// to be forked.  The others may then go on without them, until it is renewed.
+void WorkerGroup::when_leased(std::function<void()> then) {
+  if (!config_.lease_end || mono_now() < config_.lease_end()) return then();
+  lease_timer_.expires_after(kLookAtLease);
+  lease_timer_.async_wait([this, then = std::move(then),
+                           alive = std::weak_ptr(alive_)](boost::system::error_code error) mutable {
+    if (!error && !alive.expired()) when_leased(std::move(then));
+  });
 }
 
 std::vector<process::ProcessSpec> WorkerGroup::specs_of(const rendezvous::Round& round) const {

@@ -56,6 +56,7 @@ class WorkerGroup : public Workers {
 
  private:
   std::vector<process::ProcessSpec> specs_of(const rendezvous::Round& round) const;
+  void when_leased(std::function<void()> then);
   void begin_all(AttemptFiles files, std::vector<process::Fork> forks);
   Result<void> begin_one(AttemptOutput& output, worker::WorkerEnv env,
                          std::optional<process::Fork> fork);
@@ -84,6 +85,7 @@ class WorkerGroup : public Workers {
   std::unique_ptr<WarmRestarts> warm_;  // nullptr: each start is cold
   process::IoThread cleaning_;          // nothing is lost that waits for it
   boost::asio::steady_timer forks_timer_;
+  boost::asio::steady_timer lease_timer_;
   std::unique_ptr<AttemptStart> start_;  // the one under way; nullptr for none
   int cgroups_made_ = 0;
   int starts_ = 0;                                     // attempts so far

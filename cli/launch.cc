@@ -224,6 +224,7 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
     return;
   }
   agent.guardian = std::make_shared<process::Guardian>(std::move(*guardian));
+  agent.workers.lease_end = [of = agent.guardian] { return of->lease_end(); };
   if (agent.scheduler && agent.scheduler->reach != agent::SignalReach::Agent)
     agent.signal_reports = std::make_shared<Fd>(agent.guardian->take_reports());
 }

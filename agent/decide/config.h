@@ -91,6 +91,10 @@ struct WorkerGroupConfig {
   // to see.
   bool keeps_stderr = false;
 
+  // When the workers must be dead, unless that is put off before; none is started after it.  Empty:
+  // never.
+  std::function<MonoTime()> lease_end{};
+
   // Whether workers are told of a heartbeat file (DDPRUN_HEARTBEAT_FILE in their log folder).
   bool has_heartbeat = false;
 

@@ -20,6 +20,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/support/temp_dir.h"
 #include "worker/process/marks.h"
@@ -95,6 +96,76 @@ TEST_SUITE("worker/process/guardian") {
     CHECK_FALSE(WIFCONTINUED(status));
     CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
     ::kill(marked, SIGKILL);
+  }
+
+  // Until a guardian that has slept past the end of the lease holds `marked`.
+  void let_it_hold(Guardian & guardian, pid_t marked, Duration patience) {
+    const MonoTime end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    guardian.renew_lease(end, patience);
+    int status = 0;
+    ::kill(guardian.pid(), SIGSTOP);
+    REQUIRE(::waitpid(guardian.pid(), &status, WUNTRACED) == guardian.pid());
+    std::this_thread::sleep_until(end + std::chrono::seconds(1));
+    ::kill(guardian.pid(), SIGCONT);
+    REQUIRE(::waitpid(marked, &status, WUNTRACED) == marked);
+    REQUIRE(WIFSTOPPED(status));
+  }
+
+  TEST_CASE("what a killed guardian held goes on under the next one") {
+    const rlim_t mark = 200'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-4", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    pid_t marked = start_marked(mark);
+    let_it_hold(*guardian, marked, std::chrono::minutes(1));
+    int former = guardian->pid();
+    ::kill(former, SIGKILL);
+    REQUIRE(::waitpid(former, nullptr, 0) == former);
+    guardian->renew_lease(std::chrono::steady_clock::now() + std::chrono::minutes(1), {});
+    REQUIRE(guardian->start_again().has_value());
+    int status = 0;
+    REQUIRE(::waitpid(marked, &status, WCONTINUED) == marked);
+    CHECK(WIFCONTINUED(status));
+    ::kill(marked, SIGKILL);
+    ::waitpid(marked, nullptr, 0);
+  }
+
+  TEST_CASE("a guardian holds however many there are") {
+    constexpr int kMany = 70;
+    const rlim_t mark = 300'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-5", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    std::vector<pid_t> marked;
+    for (int i = 0; i < kMany; ++i) marked.push_back(start_marked(mark));
+    let_it_hold(*guardian, marked.back(), std::chrono::minutes(1));
+    for (pid_t pid : marked) ::kill(pid, SIGCONT);
+    int status = 0;
+    for (pid_t pid : marked) {
+      do {
+        REQUIRE(::waitpid(pid, &status, WCONTINUED | WUNTRACED) == pid);
+      } while (!WIFCONTINUED(status));
+      REQUIRE(::waitpid(pid, &status, WUNTRACED) == pid);
+      CHECK(WIFSTOPPED(status));
+    }
+    for (pid_t pid : marked) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+  }
+
+  TEST_CASE("a worker that is forked after the end of the lease is killed, too") {
+    const rlim_t mark = 400'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-6", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    const MonoTime end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    guardian->renew_lease(end, {});
+    pid_t first = start_marked(mark);
+    int status = 0;
+    REQUIRE(::waitpid(first, &status, 0) == first);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    std::this_thread::sleep_until(end + std::chrono::seconds(1));  // it has found nothing since
+    pid_t late = start_marked(mark);
+    REQUIRE(::waitpid(late, &status, 0) == late);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
   }
 
   // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.

@@ -85,8 +85,8 @@ constexpr Duration kAgentFirst = std::chrono::milliseconds(100);
 // What the guardian's process does.
 class Watch {
  public:
-  Watch(const Marks& marks, const Guardian::Deliver& deliver)
-      : marks_(marks), deliver_(deliver), agent_(::getppid()) {}
+  Watch(const Marks& marks, const Guardian::Deliver& deliver, bool is_successor)
+      : marks_(marks), deliver_(deliver), agent_(::getppid()), may_be_held_(is_successor) {}
 
   // From its fork to its end.
   void run() {
@@ -100,7 +100,7 @@ class Watch {
       } else if (woke >= end_) {
         lease_is_over();
       } else if (is_holding_) {
-        for (const SignalTarget& process : held_) process.send(SIGSTOP);
+        hold_again();
       }
     }
     if (has_goodbye_ || !is_own_proc()) return;
@@ -164,7 +164,8 @@ class Watch {
     patience_ = patience;
     if (end <= std::chrono::steady_clock::now()) return;
     has_stood_still_ = false;
-    if (std::exchange(is_holding_, false)) signal_all_marked(SIGCONT);
+    bool was_holding = std::exchange(is_holding_, false);
+    if (std::exchange(may_be_held_, false) || was_holding) signal_all_marked(SIGCONT);
   }
 
   void lease_is_over() {
@@ -176,10 +177,17 @@ class Watch {
       end_ = std::chrono::steady_clock::now() + patience_;
       signal_all_marked(SIGSTOP);
     } else {
-      // Until nothing is found any more; a message from the agent comes first.
-      if (!kill_marked()) end_ = MonoTime::max();
-      if (end_ != MonoTime::max()) end_ = std::chrono::steady_clock::now() + kPause;
+      // Until there is another lease, since a worker may still be forked that the agent was about
+      // to start when it stood still; a message from the agent comes first.
+      bool has_found = kill_marked();
+      if (!has_found) is_holding_ = has_stood_still_ = false;
+      end_ = std::chrono::steady_clock::now() + (has_found ? kPause : kLook);
     }
+  }
+
+  void hold_again() {
+    if (held_.size() >= kMostAwaited) return signal_all_marked(SIGSTOP);  // there may be more
+    for (const SignalTarget& process : held_) process.send(SIGSTOP);
   }
 
   // Until the processes that were killed have ended, as their pidfds show; one that does not, or
@@ -241,15 +249,16 @@ class Watch {
   Duration patience_{};
   bool has_stood_still_ = false;  // since the last renewal
   bool is_holding_ = false;
+  bool may_be_held_;                  // by the guardian before this one, which was killed
   std::vector<SignalTarget> killed_;  // in the last round
   std::vector<SignalTarget> held_;    // by SIGSTOP
   bool has_goodbye_ = false;
   std::string last_word_;
 };
 
-[[noreturn]] void guard(int pipe, int reports, const Marks& marks,
-                        const Guardian::Deliver& deliver) {
-  Watch watch(marks, deliver);  // while the agent is this process's parent
+[[noreturn]] void guard(int pipe, int reports, const Marks& marks, const Guardian::Deliver& deliver,
+                        bool is_successor) {
+  Watch watch(marks, deliver, is_successor);  // while the agent is this process's parent
   ::setsid();
   ::prctl(PR_SET_NAME, "ddp-guardian");  // `pkill ddprun` is not to find it beside the agent
   ::dup2(pipe, kPipe);  // no reader must wait for our copies of the agent's stdout and stderr
@@ -283,7 +292,9 @@ Result<Guardian> Guardian::start(Marks marks, Deliver deliver) {
 Result<void> Guardian::start_again() {
   pid_t pid = ::fork();
   if (pid < 0) return system_error(errno, "fork the guardian");
-  if (pid == 0) guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_);
+  if (pid == 0)
+    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, has_started_);
+  has_started_ = true;
   pid_ = pid;
   write(lease_);
   write(last_word_);
@@ -291,6 +302,7 @@ Result<void> Guardian::start_again() {
 }
 
 void Guardian::renew_lease(MonoTime end, Duration patience) {
+  lease_end_ = end;
   lease_ = message({.kind = MessageHead::Kind::Lease,
                     .end = end.time_since_epoch().count(),
                     .patience = patience.count()});

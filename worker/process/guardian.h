@@ -49,6 +49,7 @@ class Guardian {
   // The workers must be dead at `end`, unless it is renewed before; MonoTime::max(): there is
   // nothing to end.  Having slept past it, the guardian holds them for at most `patience`.
   void renew_lease(MonoTime end, Duration patience);
+  MonoTime lease_end() const { return lease_end_; }
 
   // What `deliver` is to be called with; at most kMaxLastWord bytes.  Of a longer one nothing is
   // kept, and nothing of the one before: it may not be true any more.
@@ -77,6 +78,8 @@ class Guardian {
 
   Marks marks_;
   Deliver deliver_;
+  MonoTime lease_end_ = MonoTime::max();
+  bool has_started_ = false;
   std::string lease_;      // the message about it that was written last
   std::string last_word_;  // likewise
   Fd pipe_;  // the agent's end; its end of file, without a goodbye before, is the agent's death
