@@ -252,6 +252,10 @@ void Agent::perform(const std::vector<Action>& actions) {
               if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
                 stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
                                                             describe(*state_.failure)});
+              process::AskedGroups asked{.signal = signal.signal, .groups = {}};
+              for (const RunningWorker& worker : workers_.running())
+                asked.groups.insert(worker.pid);
+              leftovers_.set_asked(std::move(asked));
               bool is_from_outside =
                   state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
               worker_signals_.stop(signal.signal, is_from_outside, [this, round = round_.number] {
@@ -459,6 +463,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   rendezvous_.workers_started(round_, std::move(started));
   ending_.workers_started();
   time_.enter(Doing::Training, clock_().mono);
+  leftovers_.set_asked({});
   failures_.round_started(round_.number, mono_now());
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);

@@ -19,6 +19,7 @@ boost::asio::awaitable<process::SweepResult> Leftovers::end(std::set<pid_t> endi
   scope.spared.insert(spared_.begin(), spared_.end());
   scope.spared.insert(helpers.begin(), helpers.end());  // also before it leads a session
   scope.spared_sessions = std::move(helpers);
+  scope.asked = asked_;
   co_return co_await sweep_(deadline_, std::move(scope));
 }
 

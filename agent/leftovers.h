@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "store/base/time.h"
 #include "worker/process/sweep.h"
@@ -34,6 +35,9 @@ class Leftovers {
   // When SIGKILL follows SIGTERM, in the next end() and in a running one.
   void set_deadline(MonoTime deadline) { deadline_ = deadline; }
 
+  // The workers that have got a signal to end; none at the start of others.
+  void set_asked(process::AskedGroups asked) { asked_ = std::move(asked); }
+
   // Ends them.  `ending`: pids that end by themselves, or are ended by others.  `helpers`:
   // likewise, with all that is in the sessions that they lead.
   boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, std::set<pid_t> helpers);
@@ -47,6 +51,7 @@ class Leftovers {
   std::shared_ptr<const process::SweepScope> scope_;
   std::shared_ptr<spdlog::logger> logger_;
   std::set<pid_t> spared_;
+  process::AskedGroups asked_;
   MonoTime deadline_{};  // of the running sweep, which reads it anew at each look
 };
 

@@ -411,6 +411,32 @@ open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").close()
         _, stderr = run.communicate(timeout=LIMIT)
         self.assertEqual(run.returncode, 143, stderr)
 
+    def test_a_program_below_a_shell_saves_undisturbed(self):
+        # The shell dies of the signal, which the program below it has got as well, once.
+        script = self.script("import os, signal, time\n"
+                             "def save(*_):\n"
+                             "    os.write(1, b'got it\\n')\n"
+                             "    time.sleep(1)\n"
+                             "    open('saved', 'w').close()\n"
+                             "    os._exit(0)\n"
+                             "for number in (signal.SIGTERM, signal.SIGUSR1):\n"
+                             "    signal.signal(number, save)\n"
+                             "open('ready', 'w').close()\n"
+                             "while True:\n"
+                             "    time.sleep(100)\n")
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(number):
+                for name in ("ready", "saved"):
+                    (self.path / name).unlink(missing_ok=True)
+                run = self.start("--signals-to-handle=SIGTERM,SIGUSR1", "--no-python", "sh", "-c",
+                                 f"{sys.executable} {script}; true")
+                wait_until((self.path / "ready").exists, "the program runs")
+                run.send_signal(number)
+                stdout, stderr = run.communicate(timeout=LIMIT)
+                self.assertEqual(run.returncode, 128 + number, stderr)
+                self.assertEqual(stdout, "got it\n")
+                self.assertTrue((self.path / "saved").exists(), stderr)
+
     def test_what_workers_leave_behind_is_ended_before_the_next_attempt(self):
         marker = f"4000.{os.getpid()}"
         run = self.ddprun("--max-restarts=1", "--no-python", "sh", "-c",

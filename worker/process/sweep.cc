@@ -10,10 +10,13 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "worker/process/pidfd.h"
 #include "worker/process/proc_files.h"
@@ -121,6 +124,18 @@ Walk walk_descendants(const SweepScope& scope) {
   return walk;
 }
 
+// A program whose handler saves takes a second signal for the wish to end at once, or for another
+// one.
+bool is_on_its_way(pid_t pid, const AskedGroups& asked) {
+  if (asked.signal == 0 || !asked.groups.contains(::getpgid(pid))) return false;
+  constexpr std::string_view kCaught = "SigCgt:\t";
+  std::string status = text_of_process(pid, "status");
+  auto at = status.find(kCaught);
+  if (at == std::string::npos) return false;
+  std::uint64_t caught = std::strtoull(status.c_str() + at + kCaught.size(), nullptr, 16);
+  return (caught >> (asked.signal - 1) & 1) != 0;
+}
+
 }  // namespace
 
 std::string to_string(const std::vector<Leftover>& leftovers) {
@@ -183,7 +198,7 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       bool is_new = asked.insert(leftover.pid).second;
       if (now >= deadline) {
         process.send(SIGKILL);
-      } else if (is_new) {
+      } else if (is_new && !is_on_its_way(leftover.pid, scope.asked)) {
         process.send(SIGTERM);
       }
       if (is_new) result.found.push_back(std::move(leftover));

@@ -47,11 +47,19 @@ class Bystanders {
   std::map<pid_t, std::uint64_t> started_at_;  // by pid: clock ticks since boot
 };
 
+// Process groups that have got a signal which is to end them.
+struct AskedGroups {
+  int signal = 0;
+  std::set<pid_t> groups;
+};
+
 // What a sweep leaves alone.
 struct SweepScope {
   std::set<pid_t> spared;           // but not what they have started
   std::set<pid_t> spared_sessions;  // likewise, all that are in one of these
   Bystanders bystanders;            // and what they have started
+  AskedGroups
+      asked;  // their members that catch the signal have until the deadline, without SIGTERM
   // Of this process's own children, all that carry none of these, with what they have started;
   // nullopt: none.
   std::optional<Marks> marks;
@@ -73,10 +81,11 @@ struct SweepResult {
   std::vector<Leftover> stuck;
 };
 
-// Sends SIGTERM to every descendant, and at `deadline` SIGKILL, until none is left.  Returns at
-// once when there is none, and at the latest two seconds after `deadline`.  Call it only when no
-// worker runs: it makes no difference between workers and what they left.  `deadline` is read anew
-// at each look, at least every 100 ms, so that the caller may bring it forward meanwhile.
+// Sends SIGTERM to every descendant that has not been asked otherwise, and at `deadline` SIGKILL,
+// until none is left.  Returns at once when there is none, and at the latest two seconds after
+// `deadline`.  Call it only when no worker runs: it makes no difference between workers and what
+// they left.  `deadline` is read anew at each look, at least every 100 ms, so that the caller may
+// bring it forward meanwhile.
 boost::asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline,
                                           SweepScope scope = {});
 
