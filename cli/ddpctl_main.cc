@@ -247,7 +247,7 @@ int run(const Commands& commands, const Arguments& arguments) {
     if (*command) done = of(show(arguments.question, std::cout));
   }
   if (done) return written(*done ? 0 : 1);
-  std::cerr << "ddpctl: " << to_string(done.error()) << std::endl;
+  std::cerr << "ddpctl: " << ddprun::printable(to_string(done.error())) << std::endl;
   return done.error().code == Errc::InvalidInput ? 2 : 1;
 }
 
@@ -264,7 +264,7 @@ int main(int argc, char** argv) {
     int exit_code = app.exit(asked, text);
     return written(exit_code, text.str());
   } catch (const CLI::ParseError& error) {
-    std::cerr << "ddpctl: " << describe(error, app) << std::endl;
+    std::cerr << "ddpctl: " << ddprun::printable(describe(error, app)) << std::endl;
     return 2;
   }
   try {

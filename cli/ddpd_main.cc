@@ -29,6 +29,7 @@
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
 #include "store/base/signal_mask.h"
+#include "store/base/text.h"
 #include "store/clock.h"
 #include "store/server.h"
 #include "worker/process/console.h"
@@ -50,7 +51,7 @@ constexpr int kBadUsage = 2;
 constexpr std::chrono::seconds kLastLinesLimit{1};
 
 int fail(int exit_code, const std::string& why) {
-  std::cerr << "ddpd: " << why << std::endl;
+  std::cerr << "ddpd: " << ddprun::printable(why) << std::endl;
   return exit_code;
 }
 

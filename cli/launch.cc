@@ -33,6 +33,7 @@
 #include "rendezvous/single_node.h"
 #include "store/base/fd.h"
 #include "store/base/seconds.h"
+#include "store/base/text.h"
 #include "store/clock.h"
 #include "store/system_limits.h"
 #include "worker/process/cgroup.h"
@@ -312,7 +313,7 @@ int refuse_with_others(const LaunchConfig& config, const std::string& why) {
 }  // namespace
 
 int refuse(const Error& error, int exit_code) {
-  std::fprintf(stderr, "ddprun: %s\n", to_string(error).c_str());
+  std::fprintf(stderr, "ddprun: %s\n", printable(to_string(error)).c_str());
   return exit_code;
 }
 

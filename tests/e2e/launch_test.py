@@ -592,7 +592,7 @@ class OutputTest(LaunchCase):
 class UsageTest(LaunchCase):
     def test_bad_usage_is_one_line_and_exit_code_2(self):
         for arguments in (["--nnodes=2:3", "x"], ["--no-such-option"], ["no-such-script.py"], [],
-                          ["--tee=9", "x"], ["--rdzv-backend=zookeeper", "/bin/true"], ["--no-python", "no-such-program"],
+                          ["--tee=9", "x"], ["--nnodes=1\x1b[31m", "x"], ["no\nscript.py"], ["--rdzv-backend=zookeeper", "/bin/true"], ["--no-python", "no-such-program"],
                           ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=protocol=https,cacert=/nowhere", "/bin/true"],
                           ["--nnodes=2", "--rdzv-backend=etcd", "--rdzv-conf=user=me,password=x", "/bin/true"],
                           ["--standalone", "--local-addr=no-such-host.invalid", "/bin/true"],
@@ -604,7 +604,7 @@ class UsageTest(LaunchCase):
                 run = self.ddprun(*arguments, RES_OPTIONS="timeout:1 attempts:1")
                 self.assertEqual(run.returncode, 2)
                 self.assertEqual(run.stdout, "")
-                self.assertRegex(run.stderr, r"\Addprun: [^\n]+\n\Z")
+                self.assertRegex(run.stderr, r"\Addprun: [^\n\x1b]+\n\Z")
 
     def test_an_address_that_no_interface_has_is_told_with_a_warning(self):
         # It waits for the other node then.
