@@ -661,7 +661,7 @@ class BrowserTest(PagesCase):
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
         self.make_fail(1, 0, 7)
-        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        self.until_page(browser, "document.getElementById('summary')?.innerText.includes('round 1')", "round 1")
         self.until_page(browser, "page.runs[0].nodes.every(node => node.vitals?.length === 2)", "vitals")
         browser.value("""(() => {
           for (const box of ["chosen", "failures"]) window[box + "Before"] = document.getElementById(box).children[1];
@@ -679,7 +679,7 @@ class BrowserTest(PagesCase):
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
         self.make_fail(1, 0, 7)
-        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        self.until_page(browser, "document.getElementById('summary')?.innerText.includes('round 1')", "round 1")
         states = """(cause => {
           window.take = () => {};  // this is what it shows from now on
           const run = page.runs[0];
@@ -696,7 +696,7 @@ class BrowserTest(PagesCase):
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
         self.make_fail(1, 0, 7)
-        self.until_page(browser, "document.body && document.getElementById('summary').innerText.includes('round 1')", "round 1")
+        self.until_page(browser, "document.getElementById('summary')?.innerText.includes('round 1')", "round 1")
         browser.value("""(() => {
           window.take = () => {};  // this is what it shows from now on
           page.ended = [{ run: "before", exit_code: 7, ago_s: 3, failures: page.runs[0].failures }];
