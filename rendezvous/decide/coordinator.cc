@@ -217,8 +217,10 @@ Step step(State state, const Event& event, Now now) {
 std::optional<MonoTime> deadline(const State& state) {
   if (state.nodes.empty()) return std::nullopt;
   MonoTime due = state.next_look;
-  bool waits_for_call = state.phase == Phase::Gathering && state.last_call && may_form(state) &&
-                        may_go_on(state, state.last_turn);
+  // Who leaves the run to others forms nothing any more, whatever is due.
+  bool may_begin = state.phase == Phase::Gathering && !state.is_left_to_others;
+  bool waits_for_call =
+      may_begin && state.last_call && may_form(state) && may_go_on(state, state.last_turn);
   if (waits_for_call) due = std::min(due, *state.last_call);
   if (state.former.awaited) due = std::min(due, state.former.awaited->until);
   if (state.newcomers_due) due = std::min(due, *state.newcomers_due);
@@ -226,8 +228,8 @@ std::optional<MonoTime> deadline(const State& state) {
   due = std::min(due, state.contacts.next_look);
   bool waits_for_fence = state.phase == Phase::Gathering && fence(state) > state.last_turn;
   if (waits_for_fence) due = std::min(due, fence(state));
-  bool is_short = state.phase == Phase::Gathering &&
-                  state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
+  bool is_short =
+      may_begin && state.nodes.size() < static_cast<std::size_t>(state.settings.min_nodes);
   if (is_short && state.shortage && !state.shortage->is_announced)
     due = std::min(due, state.shortage->settled_at);
   return due;

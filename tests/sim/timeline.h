@@ -65,12 +65,15 @@ class Timeline {
     if (queue_.empty() || queue_.top().due > limit) return false;
     Entry entry = std::move(const_cast<Entry&>(queue_.top()));
     queue_.pop();
+    steps_at_once_ = entry.due > now_ ? 1 : steps_at_once_ + 1;
     now_ = entry.due;
     ++steps_;
     entry.deed();
     return true;
   }
   std::uint64_t steps() const { return steps_; }
+  // At the present moment: who is busy for ever lets no time pass.
+  std::uint64_t steps_at_once() const { return steps_at_once_; }
 
  private:
   struct Entry {
@@ -84,6 +87,7 @@ class Timeline {
   Duration now_{};
   std::uint64_t count_ = 0;
   std::uint64_t steps_ = 0;
+  std::uint64_t steps_at_once_ = 0;
   std::priority_queue<Entry> queue_;
 };
 

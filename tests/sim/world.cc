@@ -90,7 +90,9 @@ void World::run() {
   for (const NodePlan& plan : scenario.nodes)
     shortest = std::min(shortest, plan.policy.silence_limit());
   if (shortest < 12 * scenario.max_delay) limit += 2 * rendezvous::coordinator::kProgressWindow;
+  constexpr std::uint64_t kMostAtOnce = 100'000;
   while (!is_all_over() && time.run_one(limit)) {
+    if (time.steps_at_once() > kMostAtOnce) violate("somebody is busy for ever");
   }
   // The last commands to who is gone.
   Duration over = std::max(time.now(), scenario.faults_end) + 2 * silence + seconds(10);
