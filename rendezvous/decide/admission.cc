@@ -21,6 +21,7 @@ void Admission::node_joined(const std::string& id, const request::Join& join,
 
 void Admission::consider(const std::string& id, const request::Join& join,
                          std::uint64_t connection) {
+  if (is_outdated(id)) return;
   forget_waiting(id);
   if (state_.phase == Phase::Ended) {
     // Who was in a round of this run has only been away.
@@ -28,7 +29,7 @@ void Admission::consider(const std::string& id, const request::Join& join,
     if (state_.next_run.size() < kMaxStandbys) state_.next_run.push_back({id, join, connection});
     return;
   }
-  if (is_outdated(id) || state_.taken_out.contains(id)) return;
+  if (state_.taken_out.contains(id)) return;
   std::optional<MonoTime> last_call = state_.last_call;
   lose_earlier_incarnations(id);
   if (!state_.last_call) state_.last_call = last_call;  // it takes the place of itself
@@ -56,10 +57,16 @@ std::vector<std::string> Admission::incarnations_of(const std::string& id) const
   return found;
 }
 
-// A message that was under way for long: the node has come back as another meanwhile.
+// A message that was under way for long: the node has come back as another meanwhile, which is in
+// the run or waits.
 bool Admission::is_outdated(const std::string& id) const {
-  return std::ranges::any_of(incarnations_of(id),
-                             [&](const std::string& other) { return comes_before(id, other); });
+  auto is_later = [&](const std::string& other) {
+    return name_of(other) == name_of(id) && comes_before(id, other);
+  };
+  return std::ranges::any_of(incarnations_of(id), is_later) ||
+         std::ranges::any_of(state_.contenders, is_later,
+                             [](const auto& entry) { return entry.first; }) ||
+         std::ranges::any_of(state_.next_run, is_later, &NextComer::id);
 }
 
 // What waits is a join of this agent; the present one takes its place.

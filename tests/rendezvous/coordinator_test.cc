@@ -903,6 +903,31 @@ TEST_CASE("Coordinator: who was of the run and only away hears its verdict") {
   CHECK(coordinator::is_over(run.state));
 }
 
+TEST_CASE("Coordinator: a join from before a cut takes no place of the node that has come back") {
+  Run run;
+  SUBCASE("which waits for the next run") {
+    run.settings = {.min_nodes = 1, .max_nodes = 1};
+    run.joins("a");
+    run.succeeds("a");
+    run.joins("b.1");
+    run.joins("b.0");
+    run.is_lost("b.0");
+    CHECK(run.has_left("a") == "forget a; b.1: round 0 attempt 0 as 0 of 1 at b.1:1000");
+  }
+  SUBCASE("which wants the rank of another node") {
+    auto ranked = [&](const char* id) {
+      auto join = run.join_of(id);
+      join.node_rank = 0;
+      return join;
+    };
+    run.says("a", ranked("a"));
+    run.says("b.1", ranked("b.1"));
+    run.says("b.0", ranked("b.0"));
+    run.is_lost("b.0");
+    CHECK(run.state.contenders.contains("b.1"));
+  }
+}
+
 TEST_CASE("Coordinator: the will of an earlier connection does not end a wait for the next run") {
   Three run;
   run.fails("a", true);
