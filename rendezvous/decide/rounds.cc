@@ -282,8 +282,10 @@ void Rounds::adapt_lease() {
   if (factor == state_.lease_factor) return;
   policy.keep_alive_max_attempt = policy.keep_alive_max_attempt / state_.lease_factor * factor;
   state_.lease_factor = factor;
-  for (const auto& [id, node] : state_.nodes)
+  for (auto& [id, node] : state_.nodes) {
+    node.seen = now_;  // until now it went by another limit
     out_.send(id, keep_alive_of(policy, lease_text(state_)));
+  }
 }
 
 void Rounds::take_in_newcomers() {

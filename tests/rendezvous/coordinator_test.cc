@@ -1706,6 +1706,16 @@ TEST_CASE("Coordinator: rounds that are lost to silence in a row make the lease 
     CHECK(run.ready("h.2").find("a: go by, the keep-alive limit of the run is 5.0 s; b: go by") ==
           0);
   }
+  SUBCASE("and who was silent for longer than what follows is not given up for that") {
+    grows();
+    run.fails("a");
+    run.ready("a");
+    run.ready("b");
+    run.pass(7s, {"a", "h.2"});
+    CHECK(run.ready("h.2").find("a: go by, the keep-alive limit of the run is 5.0 s") == 0);
+    CHECK(run.pass(4500ms, {"a", "h.2"}) == "");
+    CHECK(run.pass(1s, {"a", "h.2"}).find("b: dropped, b was lost (silent for 5.") == 0);
+  }
   SUBCASE("one that has missed it hears of it before its round") {
     request::Resume resume = run.resume_of("a", Workers::Down);
     resume.join.next_round = run.state.round;
