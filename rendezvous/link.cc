@@ -77,7 +77,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
         if (seen->value.empty())
           co_return link->lost(Error{Errc::Protocol, "its coordinator has no pulse"});
         if (seen->is_flagged) {
-          link->listener_.heard(command::Dropped{"it was silent for too long"});
+          link->listener_.heard(command::Dropped{"it was silent, or deaf, for too long"});
         } else {
           link->listener_.pulse_seen(pulse_for(link->parts_.run, seen->value));
         }
@@ -106,10 +106,10 @@ asio::awaitable<void> Link::receive(std::shared_ptr<Link> link) {
       co_return link->lost(text.error());
     }
     auto command = decode_command(*text);
-    if (!command) {
-      link->listener_.info("ignored a command of the rendezvous: " + to_string(command.error()));
-      continue;
-    }
+    // It has reached this node all the same, and is counted.
+    if (!command)
+      command = Command(
+          command::Info{"ignored a command of the rendezvous: " + to_string(command.error())});
     link->listener_.heard(std::move(*command));
   }
 }

@@ -36,12 +36,10 @@ class Link {
   };
   // Must outlive the coroutines.
   struct Listener {
-    std::function<void(Command)> heard;
+    std::function<void(Command)> heard;  // of what is no command, an Info that says so
     // The coordinator's, for this run, after a heartbeat.
     std::function<void(std::string)> pulse_seen;
     std::function<void(const Error&)> lost;  // not after close()
-    // For people: what is no command, however often such a thing comes.
-    std::function<void(std::string)> info;
   };
   Link(boost::asio::any_io_executor executor, Parts parts, Listener listener);
 

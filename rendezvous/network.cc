@@ -417,8 +417,7 @@ Link::Listener NetworkHandler::link_listener() {
             bool is_closed = error.code == Errc::Closed;
             step(member::event::ConnectionLost{is_closed ? "it closed the connection"
                                                          : error.code.message()});
-          },
-      .info = [this](const std::string& text) { words_.line(text); }};
+          }};
 }
 
 // Should the agent be killed, its guardian says so where the nodes meet.  Of a host that is killed

@@ -66,7 +66,10 @@ class CoordinatorTransition {
     report_waiting();
   }
 
-  void operator()(const event::MarkRead& event) { admission_.judge_silent_nodes(event.number); }
+  void operator()(const event::MarkRead& event) {
+    losses_.note_sent(event.number);
+    admission_.judge_silent_nodes(event.number);
+  }
 
   void operator()(const event::HostLeaves& event) {
     admission_.forget_next_run(event.why);
@@ -136,6 +139,8 @@ class CoordinatorTransition {
       out_.forget(event.node, node.connection);
       node.connection = event.connection;
       node.away_at.reset();
+      bool was_deaf = std::exchange(node.delivery, {}).is_given_up;
+      if (was_deaf) out_.add(action::Acquit{event.node});
     }
     // It may be back on another connection already.
     bool is_lost = std::holds_alternative<request::Lost>(event.request);
@@ -146,6 +151,9 @@ class CoordinatorTransition {
       node.seen = now_;
       node.has_spoken = true;
     }
+    const auto* heartbeat = std::get_if<request::Heartbeat>(&event.request);
+    if (heartbeat != nullptr && heartbeat->heard && !is_old)
+      losses_.note_heard(event.node, node, *heartbeat->heard);
     requests_.handle(event.node, node, event.request);
   }
 

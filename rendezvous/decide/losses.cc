@@ -2,11 +2,17 @@
 #include "rendezvous/decide/losses.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/decide/waiting_text.h"
 #include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
+namespace {
+
+constexpr int kDeafBeats = 2;
+
+}  // namespace
 
 MonoTime Losses::due(const Node& node) const {
   MonoTime due = node.seen + (is_up(node) ? state_.policy.lease() : state_.policy.silence_limit());
@@ -41,7 +47,7 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
     }
     node.suspected_at_mark.reset();
     state_.next_look = std::min(state_.next_look, due(node));
-    out_.add(action::Acquit{id});
+    if (!node.delivery.is_given_up) out_.add(action::Acquit{id});
   }
   std::vector<Loss> losses;
   for (const std::string& id : silent) {
@@ -62,12 +68,42 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
   return silent;
 }
 
+void Losses::note_heard(const std::string& id, Node& node, std::uint64_t heard) {
+  Delivery& delivery = node.delivery;
+  bool is_behind = heard < delivery.sent && heard <= std::exchange(delivery.heard, heard);
+  delivery.beats_behind = is_behind ? delivery.beats_behind + 1 : 0;
+  if (std::max(heard, delivery.sent) < delivery.told && !delivery.mark) {
+    delivery.mark = ++state_.marks;
+    delivery.asked = delivery.told;
+    out_.add(action::Mark{*delivery.mark});
+  }
+  bool is_deaf = delivery.beats_behind >= state_.policy.keep_alive_max_attempt + kDeafBeats;
+  if (!is_deaf || std::exchange(delivery.is_given_up, true)) return;
+  out_.add(action::Suspect{id});
+  const command::Info info{describe(node.join) +
+                           " does not hear what it is told here, though its "
+                           "heartbeats come, and is given up; the network between may drop large "
+                           "packets (see its MTU)"};
+  for (const auto& [other, member] : state_.nodes) {
+    if (other != id) out_.send(other, info);
+  }
+}
+
+void Losses::note_sent(std::uint64_t mark) {
+  for (auto& [id, node] : state_.nodes) {
+    Delivery& delivery = node.delivery;
+    if (!delivery.mark || *delivery.mark > mark) continue;
+    delivery.mark.reset();
+    delivery.sent = delivery.asked;
+  }
+}
+
 void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since,
                   bool is_silent) {
   const Node& node = state_.nodes.at(id);
   out_.forget(id, node.connection);
   // Nobody renews its lease any more.
-  if (node.suspected_at_mark) out_.add(action::Acquit{id});
+  if (node.suspected_at_mark || node.delivery.is_given_up) out_.add(action::Acquit{id});
   Loss loss = take_out(id, why);
   loss.signal = signal;
   loss.since = since;

@@ -31,6 +31,13 @@ class Losses {
   // returns their ids.
   std::vector<std::string> judge_silent_nodes(std::uint64_t mark);
 
+  // This heartbeat says how many commands have reached the node.  One that lives and hears nothing
+  // would never stop its workers: after kDeafBeats beyond those of a silent node the store says
+  // that it is given up, which it sees with its next heartbeat.  Its lease is waited for then.
+  void note_heard(const std::string& id, Node& node, std::uint64_t heard);
+  // What was sent before this mark lies ready for the nodes.
+  void note_sent(std::uint64_t mark);
+
   // Of a node that cannot hear any more.  A signal has stopped it at `since`, if it is not 0.
   // `is_silent`: it was cut off.
   void lose(const std::string& id, const std::string& why, int signal, MonoTime since,

@@ -139,6 +139,7 @@ class MemberTransition {
     state_.link = Link::Up;
     if (is_unreached(state_.place)) state_.unreached.reset();
     state_.connected_at = now_;
+    state_.heard = 0;
     state_.address = event.address;
     state_.addresses = event.addresses;
     state_.died = event.died;
@@ -236,6 +237,7 @@ class MemberTransition {
   }
 
   void operator()(const event::Heard& event) {
+    ++state_.heard;
     // Whoever answers there could say these for ever.
     bool is_sign = !std::holds_alternative<command::Info>(event.command) &&
                    !std::holds_alternative<command::Moved>(event.command);

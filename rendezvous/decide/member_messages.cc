@@ -62,7 +62,7 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
 }
 
 request::Heartbeat heartbeat(const State& state, const Config& config) {
-  request::Heartbeat heartbeat;
+  request::Heartbeat heartbeat{.heard = state.heard};
   if (may_change_host(state, config)) {
     heartbeat.pulse = state.pulse_time;
     if (state.last) heartbeat.round = state.last->number;

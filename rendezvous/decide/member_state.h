@@ -72,6 +72,7 @@ struct State {
   std::uint64_t connection = 0;   // counts the connections tried in this incarnation
   std::uint64_t attempts = 0;     // to connect, since a connection that has lasted
   MonoTime connected_at{};
+  std::uint64_t heard = 0;         // commands, on this connection
   bool is_joined = false;          // the coordinator knows this incarnation
   bool has_joined = false;         // once, in whatever incarnation
   bool had_joined_before = false;  // the last time

@@ -233,6 +233,8 @@ struct Heartbeat {
   // The pulse that this node saw last, as the coordinator's clock had it; 0: none.
   std::int64_t pulse = 0;
   std::optional<std::uint64_t> round{};  // the last that it was told of
+  // How many commands have reached it on this connection.  From an older agent: nullopt.
+  std::optional<std::uint64_t> heard{};
   // As in Join, where that has changed since this node said it; only of one that waits for a round.
   std::optional<std::vector<Died>> died{};
 };

@@ -15,6 +15,8 @@ void Outgoing::send(const std::string& id, Command command) {
 }
 
 void Outgoing::send_on(const std::string& id, std::uint64_t connection, Command command) {
+  auto node = nodes_.find(id);
+  if (node != nodes_.end() && node->second.connection == connection) ++node->second.delivery.told;
   actions_.emplace_back(action::Send{id, std::move(command), connection});
 }
 

@@ -60,8 +60,8 @@ using Action =
 
 class Outgoing {
  public:
-  // `nodes` outlives it.
-  explicit Outgoing(const std::map<std::string, Node>& nodes) : nodes_(nodes) {}
+  // `nodes` outlives it; what each is told is counted there.
+  explicit Outgoing(std::map<std::string, Node>& nodes) : nodes_(nodes) {}
 
   // What is sent to a node that is not one of the run's goes out on `connection`, on which it
   // spoke.  Returns the one before.
@@ -76,7 +76,7 @@ class Outgoing {
   std::vector<Action> take();
 
  private:
-  const std::map<std::string, Node>& nodes_;
+  std::map<std::string, Node>& nodes_;
   std::uint64_t speaker_ = 0;
   std::vector<Action> actions_;
 };

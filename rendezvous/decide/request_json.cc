@@ -251,6 +251,7 @@ Json to_json(const Request& request) {
                           Json json{{"type", "heartbeat"}};
                           if (heartbeat.pulse > 0) json["pulse"] = heartbeat.pulse;
                           if (heartbeat.round) json["round"] = *heartbeat.round;
+                          if (heartbeat.heard) json["heard"] = *heartbeat.heard;
                           if (heartbeat.died) json["died"] = list_of(*heartbeat.died);
                           return json;
                         },
@@ -310,6 +311,7 @@ Request read_request(Reader& reader) {
     request::Heartbeat heartbeat;
     if (reader.has("pulse")) heartbeat.pulse = reader.number("pulse", 0, kMaxPulse);
     if (reader.has("round")) heartbeat.round = reader.round("round");
+    if (reader.has("heard")) heartbeat.heard = reader.whole("heard");
     if (reader.has("died")) heartbeat.died = read_died(reader);
     return heartbeat;
   }

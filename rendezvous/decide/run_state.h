@@ -33,10 +33,23 @@ enum class Phase : std::uint8_t {
   Ended,      // everybody has been told, and is leaving
 };
 
+// Of what a node is told on its connection, of which it says how much it has heard.  One whose
+// heartbeats come may be deaf all the same, as where a network drops large packets.
+struct Delivery {
+  std::uint64_t told = 0;               // commands
+  std::uint64_t sent = 0;               // of these, by the last mark that was read
+  std::optional<std::uint64_t> mark{};  // that shows, when it is read, that `asked` were sent
+  std::uint64_t asked = 0;
+  std::uint64_t heard = 0;  // by its last heartbeat
+  int beats_behind = 0;     // in a row, with nothing new, though more was sent
+  bool is_given_up = false;
+};
+
 struct Node {
   request::Join join;
   std::uint64_t arrival = 0;
   std::uint64_t connection = 0;     // on which it was last heard; commands go there
+  Delivery delivery{};              // of those commands
   MonoTime seen{};                  // when that was
   MonoTime came_at{};               // when it joined
   bool has_spoken = false;          // since then; it may be no more than a name

@@ -128,6 +128,11 @@ class Hosts:
         self._drop(f"ip saddr {self.address(source)} tcp sport {port}",
                    f"ip daddr {self.address(source)} tcp dport {port}")
 
+    def deafen(self, target, port):
+        """What comes to one TCP connection of a host is dropped, but for packets without anything in them."""
+        bare = 20 + 20 + 40  # IPv4's header, TCP's, and its options at most
+        self._drop(f"ip daddr {self.address(target)} tcp dport {port} ip length > {bare}")
+
     def open_only(self, target, port):
         """New connections to a host pass to this port only."""
         self._drop(f"ip daddr {self.address(target)} tcp flags syn / syn,ack tcp dport != {port}")

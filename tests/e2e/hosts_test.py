@@ -129,6 +129,19 @@ class HostsTest(HostsCase):
             (self.path / "go").unlink()
             self.hosts.mend()
 
+    def test_a_node_whose_heartbeats_pass_and_whose_commands_do_not_is_given_up(self):
+        agents = self.all_three("--nnodes=1:3", "--max-restarts=1", QUICK)
+        orders = self.ports_to(agents[2], 29400)[1]
+        before = len(self.started)
+        self.addCleanup(self.hosts.mend)
+        self.hosts.deafen(2, orders)
+        self.make_fail(rank=1, restart=0, code=3)
+        lines = self.until_round("0 0/3", "1 1/3", "2 2/3", since=before)
+        self.assertTrue(all("restart 1 " in line for line in lines), lines)
+        agents[0].says("does not hear what it is told here, though its heartbeats come, and is given up")
+        self.assertIn("the others have given this node up: it was silent, or deaf, for too long", agents[2].log)
+        self.assert_all_succeed(*agents)
+
     @staticmethod
     def ports_to(agent, port):
         """The local ports of an agent's connections to this one, in the order in which it opened them."""

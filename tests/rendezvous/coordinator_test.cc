@@ -552,6 +552,63 @@ TEST_CASE("Coordinator: a silent node is dropped, and the stop does not wait for
   CHECK(run.ready("b").find("a: round 1 attempt 0 as 0 of 2") == 0);
 }
 
+TEST_CASE(
+    "Coordinator: a node that is heard and hears nothing is given up, and its lease awaited") {
+  Three run;
+  // c says at every beat how many commands have reached it; they are silent of it otherwise.
+  auto beats = [&](int count, std::uint64_t heard) {
+    std::string said;
+    for (int i = 0; i < count; ++i) {
+      run.now.mono += 1s;
+      for (const char* other : {"a", "b"}) said += run.says(other, request::Heartbeat{});
+      said += run.says("c", request::Heartbeat{.heard = heard});
+      said += run.ticks();
+    }
+    return said;
+  };
+  const int limit = run.policy.keep_alive_max_attempt + 2;
+  SUBCASE("with its next beat it sees that, and the others wait until it is back or silent") {
+    CHECK(beats(limit, 0) == "");
+    std::string said = beats(1, 0);
+    CHECK(said.find("a: tell, c (pid 7) does not hear what it is told here, though its heartbeats "
+                    "come, and is given up") == 0);
+    CHECK(run.suspects == std::set<std::string>{"c"});
+    CHECK(run.state.phase == Phase::Running);
+    CHECK(run.pass(4s, {"a", "b"}) == "");
+    SUBCASE("silent") {
+      CHECK(run.pass(2s, {"a", "b"}).find("c: dropped, c was lost") != std::string::npos);
+      CHECK(run.suspects == std::set<std::string>{"c"});  // it may not know yet
+    }
+    SUBCASE("heard once more") {
+      run.says("c", request::Heartbeat{.heard = 0});
+      CHECK(run.pass(4s, {"a", "b"}) == "");
+      CHECK(run.suspects == std::set<std::string>{"c"});
+    }
+    SUBCASE("on another connection, which may carry more") {
+      run.resumes("c", Workers::Up, 1);
+      CHECK(run.suspects.empty());
+      CHECK(beats(2 * limit, 1) == "");
+    }
+  }
+  SUBCASE("but not while something new reaches it") {
+    beats(limit, 0);
+    CHECK(beats(3 * limit, 1) == "");
+    CHECK(run.suspects.empty());
+  }
+  SUBCASE("nor before the commands are known to be out") {
+    run.reads_marks = false;
+    beats(3 * limit, 0);
+    CHECK(run.suspects.empty());
+    CHECK(run.on(coordinator::event::MarkRead{run.state.marks}) == "");
+    CHECK(beats(limit - 1, 0) == "");
+    CHECK(beats(1, 0) != "");
+  }
+  SUBCASE("nor if it does not say what has reached it, as an older agent") {
+    CHECK(run.pass(60s, {"a", "b", "c"}) == "");
+    CHECK(run.suspects.empty());
+  }
+}
+
 TEST_CASE("Coordinator: a node is given up when the inbox has been read, and said to be before") {
   Three run;
   run.reads_marks = false;

@@ -175,7 +175,6 @@ TEST_SUITE("rendezvous/host") {
     listener.heard = [&](Command command) { heard = std::move(command); };
     listener.pulse_seen = [&](const std::string&) { ++pulses; };
     listener.lost = [](const Error&) {};
-    listener.info = [](const std::string&) {};
     auto link = std::make_shared<Link>(loop.get_executor(), std::move(parts), std::move(listener));
     asio::co_spawn(loop, Link::send(link), asio::detached);
     link->post_heartbeat(encode(Message{"run", "b", request::Heartbeat{}}));

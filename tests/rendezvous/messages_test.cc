@@ -101,7 +101,7 @@ std::vector<Message> messages() {
            .settings = {.endpoints = {{"d1", 1}, {"d2", 2}}},
            .endpoint = 1},
            request::Join{.host = "h", .address = "a", .gives_bundle = true},
-           request::Heartbeat{.pulse = 5, .round = 7},
+           request::Heartbeat{.pulse = 5, .round = 7, .heard = 3},
            request::Heartbeat{.died = std::vector<Died>{}},
            request::Heartbeat{
                .died = {{{.name = "node0-7", .knows = {.number = 3, .by = "a@1"}, .nodes = 4}}}},

@@ -899,7 +899,7 @@ void Node::pump() {
       if (wire != wire_) return;
       is_sending_ = false;
       if (is_heartbeat && is_given_up) {
-        step(member::event::Heard{command::Dropped{"it was silent for too long"}});
+        step(member::event::Heard{command::Dropped{"it was silent, or deaf, for too long"}});
       } else if (is_heartbeat) {
         step(member::event::PulseSeen{pulse});
       }
