@@ -925,8 +925,17 @@ void Node::tick() {
   });
 }
 
+void Node::deafen(Duration lasts) {
+  deaf_until_ = world_.time.now() + lasts;
+}
+
 void Node::heard(const Wire& wire, const std::string& text) {
   if (wire != wire_ || !wire->is_open) return;
+  bool is_own_host = &wire->host->process() == &process_;  // where no network is between
+  Duration deaf = is_own_host ? Duration::zero() : deaf_until_ - world_.time.now();
+  if (deaf > Duration::zero()) {  // the kernel sends it again, until it comes through
+    return world_.time.to(process_, deaf, [this, wire, text] { heard(wire, text); });
+  }
   auto command = decode_command(text);
   if (!command) world_.violate("a command that cannot be read: " + to_string(command.error()));
   if (encode(*command) != text) world_.violate("a command that changes when it is read: " + text);

@@ -27,6 +27,8 @@ class Node {
 
   void begin();
   void signal(int signal);
+  // No command reaches it for so long.
+  void deafen(Duration lasts);
 
   // From the network.
   void heard(const Wire& wire, const std::string& text);
@@ -151,6 +153,7 @@ class Node {
   rendezvous::member::State member_;
   std::uint16_t store_port_ = 0;
   Wire wire_;
+  Duration deaf_until_{};
   Wire trying_;  // of an attempt to connect
   std::deque<std::pair<std::string, bool>> outgoing_;
   bool is_sending_ = false;

@@ -500,9 +500,33 @@ void stop_one(std::uint64_t seed, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// Where nothing is judged by what else goes wrong.
+void deafen(std::uint64_t seed, Scenario& scenario) {
+  bool is_judged = scenario.is_calm || scenario.is_one_loss || scenario.is_healed ||
+                   scenario.is_quorum_chosen || scenario.are_hangs_judged ||
+                   scenario.is_undisturbed;
+  if (is_judged) return;
+  scenario.has_deaf = true;
+  Random random(seed * 2 + 10);
+  for (int left = random.number(1, 2); left > 0; --left) {
+    Fault fault = make_fault(random, FaultKind::Deafen, scenario);
+    fault.lasts = random.duration(seconds(4), seconds(60));
+    scenario.faults_end = std::max(scenario.faults_end, fault.at + fault.lasts);
+    scenario.faults.push_back(fault);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
+  if (seed >= kFirstDeafSeed) {
+    constexpr std::uint64_t kFirst[] = {0, kFirstStandInSeed, kFirstDaemonsSeed};
+    std::uint64_t number = seed - kFirstDeafSeed;
+    Scenario scenario = make_scenario(kFirst[number % 3] + number / 3, nodes);
+    deafen(seed, scenario);
+    return scenario;
+  }
   if (seed >= kFirstWaitSeed) {
     std::uint64_t number = (seed - kFirstWaitSeed) / 2;
     Scenario scenario = make_scenario(seed % 2 == 0 ? number : kFirstStandInSeed + number, nodes);
@@ -567,9 +591,10 @@ bool Scenario::has_watches() const {
 }
 
 std::string to_string(const Fault& fault) {
-  static constexpr const char* kNames[] = {
-      "kill agent", "lose machine", "signal",    "reset",       "half-open", "cut",       "freeze",
-      "pause",      "wall clock",   "kill host", "freeze host", "cancel",    "fall apart"};
+  static constexpr const char* kNames[] = {"kill agent", "lose machine", "signal",      "reset",
+                                           "half-open",  "cut",          "freeze",      "pause",
+                                           "wall clock", "kill host",    "freeze host", "cancel",
+                                           "fall apart", "deafen"};
   std::string text = std::string(kNames[static_cast<std::size_t>(fault.kind)]) + " " +
                      std::to_string(fault.target);
   if (fault.takes_guardian) text += " and its guardian";

@@ -50,6 +50,7 @@ enum class FaultKind : std::uint8_t {
   FreezeHost,   // a ddpd, for a time
   Cancel,       // SIGTERM to all agents, within a second
   FallApart,    // the network falls into two parts, for a time: the bits of `target` say which
+  Deafen,       // no command reaches an agent, for a time; its heartbeats and their answers pass
 };
 
 struct Fault {
@@ -100,7 +101,8 @@ struct Scenario {
   // Of one to or from an agent whose workers have started less than `start_load` ago: it is busy.
   Duration start_load{};
   Duration max_busy_delay{};
-  bool is_calm = false;  // nothing goes wrong that may cost anything, and nobody is refused
+  bool has_deaf = false;  // a node may be deaf, which shows after many heartbeats only
+  bool is_calm = false;   // nothing goes wrong that may cost anything, and nobody is refused
 
   // Workers that hang.
   int hang_percent = 0;                  // of workers, while faults last
@@ -127,6 +129,10 @@ inline constexpr std::uint64_t kFirstDaemonsSeed = 50'000'000;
 
 // And from here on of runs of the first two kinds, whose workers fail since others did not come.
 inline constexpr std::uint64_t kFirstWaitSeed = 60'000'000;
+
+// And from here on of single hosts, of hosts that change and of several endpoints in turn, with
+// nodes that are deaf for a while.
+inline constexpr std::uint64_t kFirstDeafSeed = 70'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

@@ -343,6 +343,9 @@ void World::strike(const Fault& fault) {
       return cut(fault);
     case FaultKind::FallApart:
       return fall_apart(fault);
+    case FaultKind::Deafen:
+      if (is_there) node->deafen(fault.lasts);
+      return;
     case FaultKind::Freeze:
       return freeze(fault);
     case FaultKind::Pause:
