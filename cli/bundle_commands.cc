@@ -13,6 +13,7 @@
 #include <ostream>
 
 #include "agent/bundle/contents.h"
+#include "agent/bundle/log_folder.h"
 #include "cli/bundle_file.h"
 #include "cli/bundle_nodes.h"
 #include "cli/explain_text.h"
@@ -95,7 +96,24 @@ std::vector<std::string> own_environment() {
   return assignments;
 }
 
+// What else a folder has is nobody's to hand on who only meant a run.
+Result<void> check_is_of_a_run(const std::string& target) {
+  auto folder = agent::LogFolder::open(target);
+  if (!folder) return folder.error();
+  std::vector<std::string> unread;
+  bool is_of_run = std::ranges::any_of(folder->files(unread), [](const agent::LogFile& file) {
+    return file.path == "report.json" || file.path.starts_with("attempt_");
+  });
+  if (is_of_run) return {};
+  return Error{Errc::InvalidInput,
+               folder->path() +
+                   " has no logs of a run (attempt_0 or report.json): name the folder "
+                   "that the run's output names, or its --log-dir"};
+}
+
 Result<void> add_logs(const std::string& target, const std::string& prefix, Bundle& bundle) {
+  auto is_of_run = check_is_of_a_run(target);
+  if (!is_of_run) return is_of_run;
   return agent::add_log_folder(target, prefix, bundle.adder(), bundle.notes, [] { return true; });
 }
 

@@ -94,11 +94,11 @@ std::string size_text(const Json& round) {
 std::string title(const Json& run) {
   std::string line = text(run, "run") + ": ";
   if (run.contains("exit_code")) {
-    return line + "over for " + for_seconds(number(run, "ago_s").value_or(0)) +
-           ", with exit code " + std::to_string(count(run, "exit_code")) + ", after " +
-           count_of(
-               static_cast<std::size_t>(std::max<std::int64_t>(count(run, "restart_count"), 0)),
-               "restart");
+    line += "over for " + for_seconds(number(run, "ago_s").value_or(0)) + ", with " +
+            exit_code_text(run);
+    if (field(run, "restart_count").is_null()) return line;
+    auto restarts = std::max<std::int64_t>(count(run, "restart_count"), 0);
+    return line + ", after " + count_of(static_cast<std::size_t>(restarts), "restart");
   }
   return line + text(run, "state") + " for " + for_seconds(number(run, "in_state_s").value_or(0)) +
          ", restart " + std::to_string(count(run, "restart_count")) + " of " +

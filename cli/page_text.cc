@@ -39,6 +39,11 @@ std::string failure_head(const Json& failure) {
                                 : " was killed by " + signal);
 }
 
+std::string exit_code_text(const Json& run) {
+  if (field(run, "exit_code").is_null()) return "no exit code";
+  return "exit code " + std::to_string(count(run, "exit_code"));
+}
+
 bool is_named(const Json& run, std::string_view name) {
   const Json& own = field(run, "run");
   return name.empty() || (own.is_string() && own.get_ref<const std::string&>() == name);

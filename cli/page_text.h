@@ -25,6 +25,9 @@ std::string clock_text(double time);
 // "rank 1 on node2 was killed by SIGKILL", without its message.
 std::string failure_head(const Json& failure);
 
+// "exit code 3" of a run that is over; "no exit code" where nobody has said how it ended.
+std::string exit_code_text(const Json& run);
+
 // Whether `run`, one of a page, has this name; any has an empty one.
 bool is_named(const Json& run, std::string_view name);
 

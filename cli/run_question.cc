@@ -104,8 +104,7 @@ Result<std::string> run_of(const Json& page, const StatusQuestion& question) {
                  names_of(runs) + "; choose one with --run");
   for (const Json& run : field(page, "ended")) {
     if (!question.run.empty() && text(run, "run") != printable(question.run)) continue;
-    return wrong("run '" + text(run, "run") + "' is over, with exit code " +
-                 std::to_string(count(run, "exit_code")) +
+    return wrong("run '" + text(run, "run") + "' is over, with " + exit_code_text(run) +
                  "; ask 'ddpctl explain', 'ddpctl status'");
   }
   for (const Json& run : field(page, "elsewhere")) {

@@ -151,8 +151,8 @@ Lines ended_lines(const Json& page, std::string_view run) {
   for (const Json& ended : field(page, "ended")) {
     if (!is_named(ended, run)) continue;
     std::string line = text(ended, "run") + ": ended " +
-                       for_seconds(number(ended, "ago_s").value_or(0)) + " ago, exit code " +
-                       std::to_string(count(ended, "exit_code"));
+                       for_seconds(number(ended, "ago_s").value_or(0)) + " ago, " +
+                       exit_code_text(ended);
     if (count(ended, "restart_count") > 0)
       line += ", after " + count_of(count(ended, "restart_count"), "restart");
     if (std::string why = text(ended, "why"); !why.empty()) line += ": " + why;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "rendezvous/decide/run_trace.h"
 #include "rendezvous/page_source.h"
 #include "store/base/percent.h"
 #include "store/clock.h"

@@ -234,6 +234,14 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
   return json;
 }
 
+// Of the start of a run that is over; some of its nodes may still be leaving.
+const RunChronicle* find_over(const Chronicle& chronicle, const std::string& run,
+                              const std::string& run_uuid) {
+  const RunChronicle* known = chronicle.find(run);
+  if (known != nullptr && known->run_uuid == run_uuid) return known;
+  return chronicle.find_ended(run, run_uuid);
+}
+
 Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_trusted,
              MonoTime now) {
   Json json = {{"run", verdict.run},
@@ -244,12 +252,39 @@ Json to_json(const runs::Verdict& verdict, const Chronicle& chronicle, bool is_t
                {"slowest", text_or_null(verdict.end.slowest)},
                {"ago_s", seconds(now - verdict.at)},
                {"failures", to_json(verdict.end.failures, is_trusted)}};
-  // Some of its nodes may still be leaving.
-  const RunChronicle* known = chronicle.find(verdict.run);
-  if (known == nullptr || known->run_uuid != verdict.run_uuid)
-    known = chronicle.find_ended(verdict.run, verdict.run_uuid);
+  const RunChronicle* known = find_over(chronicle, verdict.run, verdict.run_uuid);
   if (known != nullptr) add_happenings(json, *known, is_trusted);
   return json;
+}
+
+// All its nodes have left, or were lost, before the run had come to an end.
+Json to_json(const runs::Past& past, const Chronicle& chronicle, bool is_trusted, MonoTime now) {
+  const RunChronicle* known = find_over(chronicle, past.run, past.run_uuid);
+  std::string why = "none of its nodes is left";
+  bool was_stopped = known != nullptr && !known->happenings.empty() &&
+                     known->happenings.back().kind == Happening::Kind::RoundStopped;
+  if (was_stopped && is_trusted) why += " (" + known->happenings.back().why + ")";
+  Json json = {{"run", past.run},
+               {"uuid", text_or_null(past.run_uuid)},
+               {"exit_code", Json()},
+               {"why", why},
+               {"restart_count", Json()},
+               {"slowest", Json()},
+               {"ago_s", seconds(now - past.at)},
+               {"failures", Json::array()}};
+  if (known != nullptr) add_happenings(json, *known, is_trusted);
+  return json;
+}
+
+// Its nodes may have come back since, or the run has come to an end after all, or another host has
+// it.
+bool is_still_past(const runs::State& state, const runs::Past& past) {
+  auto is_same = [&](const auto& other) { return other.run_uuid == past.run_uuid; };
+  auto run = state.runs.find(past.run);
+  bool has_come_back = run != state.runs.end() && is_same(run->second);
+  auto last = std::ranges::find_if(state.pasts.rbegin(), state.pasts.rend(), is_same);
+  return !has_come_back && &*last == &past && !state.moved.contains(past.run) &&
+         std::ranges::none_of(state.verdicts, is_same);
 }
 
 // The runs that other hosts have, as they have said here.
@@ -378,8 +413,10 @@ void RunsText::begin(std::span<const RunsSource> sources, Now now, std::string& 
     const auto& verdicts = state.verdicts;
     auto first = verdicts.size() > kEndedShown ? verdicts.end() - kEndedShown : verdicts.begin();
     for (auto verdict = first; verdict != verdicts.end(); ++verdict) {
-      if (!is_ending(state, *verdict)) ended_.push_back({.source = i, .verdict = *verdict});
+      if (!is_ending(state, *verdict)) ended_.push_back({.source = i, .end = *verdict});
     }
+    for (const runs::Past& past : state.pasts)
+      if (is_still_past(state, past)) ended_.push_back({.source = i, .end = past});
     more_runs_ += sources[i].state->runs.size();
   }
   for (const ViewedRun& run : runs) {
@@ -391,6 +428,10 @@ void RunsText::begin(std::span<const RunsSource> sources, Now now, std::string& 
     }
   }
   more_runs_ -= places_.size();
+  std::ranges::stable_sort(ended_, {}, [](const Over& over) {
+    return std::visit([](const auto& end) { return end.at; }, over.end);
+  });
+  if (ended_.size() > kEndedShown) ended_.erase(ended_.begin(), ended_.end() - kEndedShown);
   out += "\"time\": " + number(seconds(now.wall)) + ", \"runs\": [";
   part_ = Part::Runs;
 }
@@ -447,7 +488,9 @@ void RunsText::add_ended(std::span<const RunsSource> sources, Now now, std::stri
   const Over& over = ended_[over_++];
   if (over.source >= sources.size()) return;
   out += std::exchange(needs_comma_, true) ? "," : "";
-  out += dump(to_json(over.verdict, *sources[over.source].chronicle, is_trusted_, now.mono));
+  const Chronicle& chronicle = *sources[over.source].chronicle;
+  out += dump(std::visit(
+      [&](const auto& end) { return to_json(end, chronicle, is_trusted_, now.mono); }, over.end));
 }
 
 bool RunsText::add(std::span<const RunsSource> sources, Now now, std::string& out) {
@@ -475,65 +518,6 @@ bool RunsText::add(std::span<const RunsSource> sources, Now now, std::string& ou
   }
   out += piece;
   return true;
-}
-
-namespace {
-
-// Empty where there is none, or several.
-std::string only_run_of(std::span<const RunsSource> sources) {
-  std::set<std::string> names;
-  for (const RunsSource& source : sources)
-    for (const auto& [name, run] : source.state->runs) names.insert(name);
-  return names.size() == 1 ? *names.begin() : "";
-}
-
-}  // namespace
-
-std::optional<TraceOfRun> TraceOfRun::of(std::span<const RunsSource> sources,
-                                         const std::string& run) {
-  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
-  constexpr std::size_t kLine = 160;
-  TraceOfRun trace;
-  trace.run_ = run.empty() ? only_run_of(sources) : run;
-  bool is_known = false;
-  std::size_t size = 0;
-  for (std::size_t i = sources.size(); i-- > 0 && size < kMostBytes;) {
-    const Tracer* tracer = sources[i].tracer;
-    if (tracer == nullptr) continue;
-    Part part{.source = i, .first = tracer->end(), .end = tracer->end()};
-    while (part.first > tracer->first() && size < kMostBytes) {
-      const auto& [name, event] = tracer->at(--part.first);
-      if (name != trace.run_) continue;
-      // An event of many workers has many lines.
-      size += kLine * static_cast<std::size_t>(event.threads);
-      is_known = true;
-    }
-    trace.parts_.insert(trace.parts_.begin(), part);
-  }
-  if (!is_known) return std::nullopt;
-  return trace;
-}
-
-bool TraceOfRun::add(std::span<const RunsSource> sources, std::string& out) {
-  // Events of other runs have no bytes.
-  constexpr std::size_t kMostEvents = 4096;
-  std::size_t before = out.size();
-  if (!std::exchange(has_begun_, true)) out += TraceText::head();
-  std::size_t events = 0;
-  for (; part_ < parts_.size(); ++part_) {
-    Part& part = parts_[part_];
-    bool is_there = part.source < sources.size() && sources[part.source].tracer != nullptr;
-    if (!is_there) continue;
-    const Tracer& tracer = *sources[part.source].tracer;
-    part.first = std::max(part.first, tracer.first());  // the oldest ones may have gone
-    for (; part.first < std::min(part.end, tracer.end()); ++part.first) {
-      if (++events > kMostEvents || out.size() - before >= kPieceBytes) return true;
-      const auto& [name, event] = tracer.at(part.first);
-      if (name == run_) out += writer_.lines(event);
-    }
-  }
-  out += TraceText::tail();
-  return false;
 }
 
 std::string runs_metrics(std::span<const RunsSource> sources, Now now) {

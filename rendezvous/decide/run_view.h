@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "rendezvous/decide/chronicle.h"
@@ -71,35 +72,11 @@ class RunsText {
   bool has_node_ = false;           // one was added
   struct Over {
     std::size_t source = 0;
-    runs::Verdict verdict;
+    std::variant<runs::Verdict, runs::Past> end;
   };
   std::vector<Over> ended_;
   std::size_t over_ = 0;  // the next one
   bool needs_comma_ = false;
-};
-
-// What has happened to a run, in the Trace Event format, in pieces.  It has at most 16 MB, the
-// last.
-class TraceOfRun {
- public:
-  // Empty `run`: the only one that there is.  nullopt: no such run is known, or there are several.
-  static std::optional<TraceOfRun> of(std::span<const RunsSource> sources, const std::string& run);
-
-  // Appends the next piece.  Whether there are more.
-  bool add(std::span<const RunsSource> sources, std::string& out);
-
- private:
-  struct Part {
-    std::size_t source = 0;
-    std::uint64_t first = 0;
-    std::uint64_t end = 0;
-  };
-
-  std::string run_;
-  std::vector<Part> parts_;
-  std::size_t part_ = 0;
-  bool has_begun_ = false;
-  TraceText writer_;
 };
 
 // The lines of /metrics.

@@ -108,6 +108,8 @@ TEST_SUITE("cli/explain_text") {
     CHECK(lines[2] == "why: rank 1 on a was killed by SIGKILL");
     ended["history"].back()["why"] = "too few nodes are left";
     CHECK(explain_lines(ended)[2] == "why: too few nodes are left");
+    ended["exit_code"] = ended["restart_count"] = Json();
+    CHECK(explain_lines(ended)[0] == "job: over for 2.0 s, with no exit code");
   }
 
   TEST_CASE("it is never longer than a screen, and controls are quoted") {

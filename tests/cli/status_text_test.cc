@@ -57,6 +57,19 @@ TEST_SUITE("cli/status_text") {
     CHECK(status_json(page, "")["elsewhere"][0]["at"] == "b:7");
   }
 
+  TEST_CASE("of a run that is over it is said how, as far as that is known") {
+    Json over = {{"run", "job"}, {"exit_code", 3}, {"restart_count", 1}, {"ago_s", 5}};
+    Json gone = {{"run", "job"},
+                 {"exit_code", nullptr},
+                 {"restart_count", nullptr},
+                 {"ago_s", 5},
+                 {"why", "none of its nodes is left"}};
+    Json page = {{"runs", Json::array()}, {"ended", Json::array({over, gone})}};
+    CHECK(status_lines(page, "job") ==
+          Lines{"job: ended 5.0 s ago, exit code 3, after 1 restart",
+                "job: ended 5.0 s ago, no exit code: none of its nodes is left"});
+  }
+
   TEST_CASE("of a round that is being stopped it is not said on how many nodes it was") {
     Json page = page_with(0, 0);
     Json& run = page["runs"][0];

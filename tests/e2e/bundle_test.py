@@ -103,6 +103,7 @@ class BundleTest(BundleCase):
                 ((), 2, "name a log folder, or where the nodes meet"),
                 ((self.path / "none",), 2, "is no folder, and no place where nodes meet"),
                 ((f"127.0.0.1:{self.port}",), 1, r"connect to \S+: Connection refused"),
+                ((run, self.path), 2, r"has no logs of a run \(attempt_0 or report.json\): name the folder"),
                 (("--max-size=100", run), 2, "--max-size=100 is too small: at least 128K"),
                 (("--max-size=x", run), 2, "--max-size"),
                 (("--show", run), 1, "no bundle"),

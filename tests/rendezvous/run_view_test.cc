@@ -188,6 +188,33 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(place.page()["ended"].at(0)["slowest"] == "rank 3");
   }
 
+  TEST_CASE("a run whose nodes have all gone without an end is among those that have ended") {
+    Training place;
+    for (const char* node : {"a", "b"}) {
+      place.says("job", node, request::Leaving{.why = "was stopped by SIGTERM", .signal = 15});
+      CHECK(place.page()["ended"].empty());
+    }
+    for (const char* node : {"a", "b"}) place.says("job", node, request::Left{.round = 0});
+    place.pass(5s);
+    Json over = place.page()["ended"].at(0);
+    CHECK(place.page()["ended"].size() == 1);
+    CHECK(over["run"] == "job");
+    CHECK(over["exit_code"].is_null());
+    CHECK(over["why"] == "none of its nodes is left (a was stopped by SIGTERM)");
+    CHECK(over["ago_s"] == 5.0);
+    CHECK(over["history"].at(0)["what"] == "round");
+    CHECK(place.page(false)["ended"].at(0)["why"] == "none of its nodes is left");
+    SUBCASE("until one comes back") {
+      place.joins("job", "a");
+      CHECK(place.page()["ended"].empty());
+    }
+    SUBCASE("beside one with the same id that has begun anew") {
+      place.says("job", "c", request::Join{.host = "c", .address = "c", .store_port = 1});
+      CHECK(place.page()["runs"].size() == 1);
+      CHECK(place.page()["ended"].size() == 1);
+    }
+  }
+
   TEST_CASE("a rank that kept others waiting in several attempts is slow") {
     Training place;
     for (std::uint64_t round : {0U, 1U}) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/decide/run_trace.h"
 #include "rendezvous/decide/run_view.h"
 #include "rendezvous/decide/runs.h"
 #include "rendezvous/decide/tracer.h"
