@@ -394,8 +394,19 @@ void name_unsettled(command::Round& round, const std::vector<Body>& from, const 
   if (!round.by.empty()) round.after = unsettled(from, name_of(id));
 }
 
+// Of nodes that had a round and go on from none: basis_now() has found as many as the user wants.
+std::string chosen_quorum_text(const State& state) {
+  bool is_chosen = state.policy.quorum > 0 && may_change_host(state);
+  if (!is_chosen || last_known(present_nodes(state)).by.empty()) return "";
+  return "the run goes on here without the other nodes of its last round, as quorum=" +
+         std::to_string(state.policy.quorum) +
+         " in --rdzv-conf allows; if they were only cut off, they may go on, too, as a second run "
+         "that saves to the same files";
+}
+
 std::string host_text(const State& state, const std::vector<Body>& from) {
-  if (from.empty() || from.back().is_own) return "";
+  if (from.empty()) return chosen_quorum_text(state);
+  if (from.back().is_own) return "";
   const std::string now = hosting_node(state.quorum.self);
   const std::string before = hosting_node(from.back().id.by);
   if (now == before) return host_of(now) + " hosts the run again";

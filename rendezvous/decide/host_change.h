@@ -78,8 +78,8 @@ std::vector<StandIn> stand_ins_of(const State& state);
 bool can_leave_to_others(const State& state);
 // What a node is told of the rounds that this one goes on from.
 void name_unsettled(command::Round& round, const std::vector<Body>& from, const std::string& id);
-// For people: who hosts the run now, and what has become of who did; empty where no other host had
-// these rounds.
+// For people: who hosts the run now, and what has become of who did; or that others may go on
+// beside it, where the user has chosen a quorum.  Empty where no other host had these rounds.
 std::string host_text(const State& state, const std::vector<Body>& from);
 void note_formed(State& state, std::vector<Body> from, const RoundId& id, MonoTime now);
 
