@@ -299,6 +299,11 @@ void Rounds::take_in_newcomers() {
     }
     return;
   }
+  // No other round could begin before that, and the present one goes on meanwhile.
+  if (fence(state_) > now_ && !may_go_on()) {
+    state_.newcomers_due = fence(state_);
+    return;
+  }
   std::string names;
   std::size_t count = 0;
   for (auto& [id, node] : state_.nodes) {

@@ -341,6 +341,10 @@ TEST_CASE("Host change: as few as the user has chosen go on, once the others may
     CHECK_FALSE(place.has_begun_after(7900ms, {"b.1", "c.1"}));
     CHECK(place.has_begun_after(1200ms, {"b.1", "c.1"}));
     CHECK(place.run().quorum.bodies.size() == 1);  // none before it counts
+    CHECK(place.texts.contains(
+        "the run goes on here without the other nodes of its last round, as quorum=2 in "
+        "--rdzv-conf allows; if they were only cut off, they may go on, too, as a second run that "
+        "saves to the same files"));
   }
   SUBCASE("and not of another one") {
     request::Join join = place.join_of("c.1");
@@ -352,6 +356,22 @@ TEST_CASE("Host change: as few as the user has chosen go on, once the others may
     comes("c.1");
     CHECK_FALSE(place.has_begun_after(20s, {"b.1"}));
   }
+}
+
+TEST_CASE(
+    "Host change: a host that stood still is taken in when the next round may begin, not before") {
+  Place place("b@1", 1);
+  place.joins_from("b.1", kRound, 0s);
+  place.joins_from("c.1", kRound, 0s);
+  REQUIRE(place.has_begun_after(9s, {"b.1", "c.1"}));
+  place.joins_from("a.1", kRound, 100ms);  // it saw its own pulse then, and may have had workers
+  CHECK_FALSE(place.has_begun_after(4s, {"a.1", "b.1", "c.1"}));
+  CHECK(place.run().phase == coordinator::Phase::Running);
+  CHECK_FALSE(place.has_begun_after(5s, {"a.1", "b.1", "c.1"}));
+  CHECK(place.run().phase == coordinator::Phase::Stopping);
+  place.says("b.1", request::Ready{.round = 5});
+  place.says("c.1", request::Ready{.round = 5});
+  CHECK(place.told<command::Round>() == 3);
 }
 
 TEST_CASE("Host change: a node that was lost before it heard of the last round counts for it") {
