@@ -50,6 +50,11 @@ bool is_moving(std::uint64_t bytes, Duration between) {
   return static_cast<double>(bytes) >= static_cast<double>(kMovingBytes) * std::max(1.0, seconds);
 }
 
+std::string signs_looked_for(const HangVerdict& verdict) {
+  if (verdict.is_heartbeat) return "heartbeat";
+  return verdict.is_output_seen ? "output, CPU time or heartbeat" : "CPU time or heartbeat";
+}
+
 }  // namespace
 
 Duration look_period(Duration timeout) {
@@ -143,10 +148,8 @@ HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& wait
 
 std::string describe(const HangVerdict& verdict) {
   auto seconds = std::llround(std::chrono::duration<double>(verdict.silence).count());
-  std::string text = "hung: no output, CPU time or heartbeat for ";
-  if (!verdict.is_output_seen) text = "hung: no CPU time or heartbeat for ";
-  if (verdict.is_heartbeat) text = "hung: no heartbeat for ";
-  text += std::to_string(seconds) + " s";
+  std::string text =
+      "hung: no " + signs_looked_for(verdict) + " for " + std::to_string(seconds) + " s";
   if (!verdict.is_output_seen && !verdict.is_heartbeat)
     text += " (its output is not seen without --tee)";
   const std::string& own = verdict.doing.at(verdict.hung.front());

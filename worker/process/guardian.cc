@@ -293,8 +293,7 @@ Result<void> Guardian::start_again() {
   pid_t pid = ::fork();
   if (pid < 0) return system_error(errno, "fork the guardian");
   if (pid == 0)
-    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, has_started_);
-  has_started_ = true;
+    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, pid_ != -1);
   pid_ = pid;
   write(lease_);
   write(last_word_);

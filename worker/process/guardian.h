@@ -79,14 +79,13 @@ class Guardian {
   Marks marks_;
   Deliver deliver_;
   MonoTime lease_end_ = MonoTime::max();
-  bool has_started_ = false;
   std::string lease_;      // the message about it that was written last
   std::string last_word_;  // likewise
   Fd pipe_;  // the agent's end; its end of file, without a goodbye before, is the agent's death
   Fd guardians_pipe_;
   Fd reports_;
   Fd guardians_reports_;
-  int pid_ = -1;
+  int pid_ = -1;  // -1: none was forked yet
 };
 
 }  // namespace ddprun::process

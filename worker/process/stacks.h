@@ -41,8 +41,8 @@ class StackCollector {
 
   // Runs every tool on every target, one after another on each, since a process has one debugger at
   // a time, and returns when they have ended, at the latest after `limit`: what still runs then is
-  // killed, and its file says so.  A tool that cannot be run
-  // says why in the file.  (Attaching may be forbidden: kernel.yama.ptrace_scope.)
+  // killed, and its file says so.  A tool that cannot be run says why in the file.  (Attaching may
+  // be forbidden: kernel.yama.ptrace_scope.)
   boost::asio::awaitable<void> collect(std::vector<StackTool> tools,
                                        std::vector<StackTarget> targets,
                                        std::vector<std::string> environment, Duration limit);

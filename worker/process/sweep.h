@@ -58,8 +58,8 @@ struct SweepScope {
   std::set<pid_t> spared;           // but not what they have started
   std::set<pid_t> spared_sessions;  // likewise, all that are in one of these
   Bystanders bystanders;            // and what they have started
-  AskedGroups
-      asked;  // their members that catch the signal have until the deadline, without SIGTERM
+  // Their members that catch the signal have until the deadline, without SIGTERM.
+  AskedGroups asked;
   // Of this process's own children, all that carry none of these, with what they have started;
   // nullopt: none.
   std::optional<Marks> marks;
