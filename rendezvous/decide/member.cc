@@ -186,7 +186,7 @@ class MemberTransition {
       state_.link = Link::Down;
       state_.is_over = true;
       if (event.is_final) return want(action::NotifyFailure{event.why});
-      return give_up(event.why + "; tried for " + seconds_text(waited));
+      return give_up(event.why + "; tried for " + seconds_text(waited) + elsewhere_hint(waited));
     }
     // Of several places each has a reason of its own, in turn.
     bool is_repeated = now_ - state_.told_at >= kRepeat;
@@ -196,7 +196,7 @@ class MemberTransition {
       if (state_.told.empty()) state_.told_at = now_;
       state_.told += event.why + '\n';
       want(action::NotifyUser{event.why + "; trying for " + seconds_text(patience - waited) +
-                              " more"});
+                              " more" + elsewhere_hint(waited)});
     }
     // The first word to people, and the last attempt, are not late.
     Duration left =
@@ -293,6 +293,15 @@ class MemberTransition {
  private:
   bool is_unreached(const std::optional<Endpoint>& place) const {
     return state_.unreached && state_.unreached->endpoint == endpoint_of(place, config_);
+  }
+
+  // Where a run goes on whose first host's machine is gone, nothing that a new node can reach says.
+  std::string elsewhere_hint(Duration waited) const {
+    bool may_be_elsewhere = config_.stand_in_port != 0 && !config_.may_move() &&
+                            !config_.has_registry && !state_.has_joined;
+    if (!may_be_elsewhere || waited < kRepeat) return "";
+    return "; if the run goes on without that machine, its host says in its log where (\"this node "
+           "hosts the run at HOST:PORT\"): start this node with that --rdzv-endpoint";
   }
 
   // It has just been there in vain.

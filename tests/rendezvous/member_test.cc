@@ -507,6 +507,21 @@ TEST_CASE("Member: an absent host is tried for read_timeout, and people are told
   CHECK(play.on(member::event::ConnectFailed{"refused"}) == "failed, refused; tried for 60.0 s");
 }
 
+TEST_CASE("Member: a new node hears what to do if the run goes on without the endpoint's machine") {
+  Play play;
+  play.config.stand_in_port = 7;
+  play.wants_round();
+  const std::string hint = "; if the run goes on without that machine, its host says in its log";
+  play.now.mono += 3s;
+  CHECK(play.on(member::event::ConnectFailed{"timed out"}).find(hint) == std::string::npos);
+  play.now.mono += 25s;
+  CHECK(play.on(member::event::ConnectFailed{"timed out"})
+            .find("say, timed out; trying for 32.0 s more" + hint) == 0);
+  play.now.mono += 32s;
+  CHECK(play.on(member::event::ConnectFailed{"timed out"})
+            .find("failed, timed out; tried for 60.0 s" + hint) == 0);
+}
+
 TEST_CASE("Member: of several absent places each is named once in a while") {
   Play play;
   play.wants_round();
