@@ -502,8 +502,9 @@ void stop_one(std::uint64_t seed, Scenario& scenario) {
 
 // Where nothing is judged by what else goes wrong.
 void deafen(std::uint64_t seed, Scenario& scenario) {
-  bool is_judged = scenario.is_calm || scenario.is_one_loss || scenario.is_healed ||
-                   scenario.is_quorum_chosen || scenario.are_hangs_judged ||
+  bool is_judged = scenario.is_calm || scenario.is_begun_anew ||
+                   scenario.start_load > Duration::zero() || scenario.is_one_loss ||
+                   scenario.is_healed || scenario.is_quorum_chosen || scenario.are_hangs_judged ||
                    scenario.is_undisturbed;
   if (is_judged) return;
   scenario.has_deaf = true;
