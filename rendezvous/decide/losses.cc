@@ -72,10 +72,9 @@ void Losses::note_heard(const std::string& id, Node& node, std::uint64_t heard) 
   Delivery& delivery = node.delivery;
   bool is_behind = heard < delivery.sent && heard <= std::exchange(delivery.heard, heard);
   delivery.beats_behind = is_behind ? delivery.beats_behind + 1 : 0;
-  if (std::max(heard, delivery.sent) < delivery.told && !delivery.mark) {
-    delivery.mark = ++state_.marks;
-    delivery.asked = delivery.told;
-    out_.add(action::Mark{*delivery.mark});
+  if (std::max(heard, delivery.sent) < delivery.told && !std::exchange(delivery.is_asked, true)) {
+    state_.delivery_marks.next.push_back({.id = id, .connection = node.connection});
+    ask_what_was_sent();
   }
   bool is_deaf = delivery.beats_behind >= state_.policy.keep_alive_max_attempt + kDeafBeats;
   if (!is_deaf || std::exchange(delivery.is_given_up, true)) return;
@@ -89,13 +88,31 @@ void Losses::note_heard(const std::string& id, Node& node, std::uint64_t heard) 
   }
 }
 
-void Losses::note_sent(std::uint64_t mark) {
-  for (auto& [id, node] : state_.nodes) {
-    Delivery& delivery = node.delivery;
-    if (!delivery.mark || *delivery.mark > mark) continue;
-    delivery.mark.reset();
-    delivery.sent = delivery.asked;
+void Losses::ask_what_was_sent() {
+  DeliveryMarks& marks = state_.delivery_marks;
+  if (marks.number || marks.next.empty()) return;
+  marks.number = ++state_.marks;
+  marks.asked = std::exchange(marks.next, {});
+  for (DeliveryMarks::Asked& asked : marks.asked) {
+    auto node = state_.nodes.find(asked.id);
+    if (node != state_.nodes.end()) asked.told = node->second.delivery.told;
   }
+  out_.add(action::Mark{*marks.number});
+}
+
+void Losses::note_sent(std::uint64_t mark) {
+  DeliveryMarks& marks = state_.delivery_marks;
+  if (!marks.number || mark < *marks.number) return;
+  for (const DeliveryMarks::Asked& asked : marks.asked) {
+    auto node = state_.nodes.find(asked.id);
+    bool is_same = node != state_.nodes.end() && node->second.connection == asked.connection;
+    if (!is_same) continue;
+    node->second.delivery.sent = asked.told;
+    node->second.delivery.is_asked = false;
+  }
+  marks.number.reset();
+  marks.asked.clear();
+  ask_what_was_sent();
 }
 
 void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since,

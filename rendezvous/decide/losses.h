@@ -57,6 +57,7 @@ class Losses {
     MonoTime since{};         // when that came
   };
 
+  void ask_what_was_sent();
   Loss take_out(const std::string& id, const std::string& why);
   void found_anew();
   void go_on_without(const std::vector<Loss>& losses);

@@ -36,13 +36,25 @@ enum class Phase : std::uint8_t {
 // Of what a node is told on its connection, of which it says how much it has heard.  One whose
 // heartbeats come may be deaf all the same, as where a network drops large packets.
 struct Delivery {
-  std::uint64_t told = 0;               // commands
-  std::uint64_t sent = 0;               // of these, by the last mark that was read
-  std::optional<std::uint64_t> mark{};  // that shows, when it is read, that `asked` were sent
-  std::uint64_t asked = 0;
+  std::uint64_t told = 0;   // commands
+  std::uint64_t sent = 0;   // of these, as far as that is known: see DeliveryMarks
   std::uint64_t heard = 0;  // by its last heartbeat
   int beats_behind = 0;     // in a row, with nothing new, though more was sent
+  bool is_asked = false;    // whether all of `told` was sent
   bool is_given_up = false;
+};
+
+// When a mark is read, what was sent before it lies ready for the nodes.  One is under way at a
+// time, for all that are asked about.
+struct DeliveryMarks {
+  struct Asked {
+    std::string id;
+    std::uint64_t connection = 0;  // of the node
+    std::uint64_t told = 0;        // before the mark
+  };
+  std::optional<std::uint64_t> number{};
+  std::vector<Asked> asked;
+  std::vector<Asked> next;  // for the mark after it
 };
 
 struct Node {
@@ -187,7 +199,8 @@ struct State {
   MonoTime last_turn{};
   MonoTime next_look{};     // for silent nodes
   std::uint64_t marks = 0;  // that were put into the inbox
-  std::string last_told;    // to those who wait, without its seconds
+  DeliveryMarks delivery_marks;
+  std::string last_told;  // to those who wait, without its seconds
   MonoTime last_told_at{};
   // Other runs that wait in this place, for people; the caller of step() sets it.
   std::string beside;
