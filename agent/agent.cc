@@ -437,6 +437,7 @@ std::string Agent::log_path_of_failures() const {
 void Agent::start_workers(int restart_count) {
   attempt_began_ = read_clocks().wall;
   stop_file_.on(stop_reason::event::Cleared{});
+  failures_.round_started(round_.number, mono_now());
   workers_.start(
       round_, restart_count,
       [this](const std::optional<Workers::StartFailure>& failure) { workers_started(failure); });

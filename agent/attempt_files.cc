@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/attempt_files.h"
 
+#include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "worker/process/log_file.h"
@@ -28,24 +30,18 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
   return AttemptFiles::OfWorker{std::move(*folder), std::move(*out), std::move(*err)};
 }
 
-}  // namespace
-
-AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
-  return {.log_dir = config.log_dir,
-          .has_late_folders = config.has_late_folders,
-          .restart_count = restart_count,
-          .routes = config.routes,
-          .has_stdout_filters = !config.stdout_filters.empty(),
-          .has_stderr_filters = !config.stderr_filters.empty()};
+bool says_disk_full(const Error& error) {
+  return error.code == std::errc::no_space_on_device || error.code.value() == EDQUOT;
 }
 
-Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
+AttemptFiles no_files(const AttemptFilesSpec& spec) {
   AttemptFiles files;
-  if (!spec.log_dir || spec.has_late_folders) {
-    if (spec.log_dir) spec.log_dir->restore();
-    files.workers.resize(spec.routes.size());
-    return files;
-  }
+  files.workers.resize(spec.routes.size());
+  return files;
+}
+
+Result<AttemptFiles> make_in_log_dir(const AttemptFilesSpec& spec) {
+  AttemptFiles files;
   Result<std::string> folder = spec.log_dir->make_attempt(spec.restart_count);
   if (!folder) return folder.error();
   files.folder = std::move(*folder);
@@ -61,6 +57,29 @@ Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
     files.workers.push_back(std::move(*worker));
   }
   return files;
+}
+
+}  // namespace
+
+AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
+  return {.log_dir = config.log_dir,
+          .has_late_folders = config.has_late_folders,
+          .restart_count = restart_count,
+          .routes = config.routes,
+          .has_stdout_filters = !config.stdout_filters.empty(),
+          .has_stderr_filters = !config.stderr_filters.empty()};
+}
+
+Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
+  if (!spec.log_dir || spec.has_late_folders) {
+    if (spec.log_dir) spec.log_dir->restore();
+    return no_files(spec);
+  }
+  Result<AttemptFiles> files = make_in_log_dir(spec);
+  if (files || !says_disk_full(files.error())) return files;
+  AttemptFiles none = no_files(spec);
+  none.lost = to_string(files.error());
+  return none;
 }
 
 }  // namespace ddprun::agent

@@ -38,9 +38,11 @@ struct AttemptFiles {
   Fd filtered_out;
   Fd filtered_err;
   std::vector<OfWorker> workers;  // by local rank; empty folders without a log folder
+  std::string lost;  // why the log folder takes nothing more; the attempt has no files then
 };
 
-// Threads: any.  Fails with the path and the system's reason.
+// Threads: any.  Fails with the path and the system's reason, but for a full disk, which ends no
+// run.
 Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec);
 
 }  // namespace ddprun::agent

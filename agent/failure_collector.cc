@@ -42,7 +42,9 @@ rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
   if (message.empty() && exit.status.signal != 0) message = kernel;
   if (message.empty()) message = exit.report.message;
   if (message.empty()) message = error_line(exit.stderr_lines);
-  if (exit.status.signal == 0 && !kernel.empty()) message += (message.empty() ? "" : "; ") + kernel;
+  // First, since what a worker says of it may be long, and is cut.
+  if (exit.status.signal == 0 && !kernel.empty())
+    message = kernel + (message.empty() ? "" : "; ") + message;
 
   why_no_restart_ = excluded_from_restart(exit.status, no_restart_codes_).value_or("");
   if (auto unstartable = start_failure(exit, uptime, round_))

@@ -96,6 +96,10 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
   };
   auto go_on = [this, files, is_over, begin] {
     if (is_over()) return;
+    if (*files && !(*files)->lost.empty()) {
+      log_losses_.push_back((*files)->lost);
+      on_warning_("this attempt has no log files: " + (*files)->lost);
+    }
     if (*files && warm_ && (starts_ > 1 || config_.has_warm_start))
       return warm_->fork(specs_of(start_->round()), begin);
     if (*files) return begin({});

@@ -124,7 +124,8 @@ Result<int> AttemptOutput::open_stream(WorkerStreams& streams, Kind kind,
   }
   if (kind.route == StreamRoute::Inherit || kind.route == StreamRoute::FileAndConsole)
     return open_pump(streams, std::move(kind), env);
-  if (kind.route == StreamRoute::Discard) {
+  // A full disk has no file for it.
+  if (kind.route == StreamRoute::Discard || !files_.lost.empty()) {
     Result<Fd> nothing = open_nothing();
     if (!nothing) return nothing.error();
     kind.file = std::move(*nothing);

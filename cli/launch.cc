@@ -144,17 +144,23 @@ asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>
 // share a file.
 Result<std::function<void(std::string_view)>> open_event_log(const std::string& name,
                                                              process::Console& err,
-                                                             process::IoThread& disk) {
+                                                             process::IoThread& disk,
+                                                             spdlog::logger& logger) {
   if (name.empty()) return nullptr;
   if (name == "console") return [&err](std::string_view line) { err.write(line); };
   std::string path = name.substr(name.find(':') + 1);
   Result<Fd> opened = open_event_file(path);
   if (!opened) return opened.error();
-  auto file = std::make_shared<Fd>(std::move(*opened));
-  return [file, &disk, call = "write " + path](std::string_view text) {
-    disk.run(call, [file, line = std::string(text)] {
-      (void)!::write(file->get(), line.data(), line.size());
-    });
+  auto file = std::make_shared<EventFile>(std::move(*opened), path);
+  auto has_told = std::make_shared<bool>(false);
+  return [file, has_told, &disk, &logger, call = "write " + path](std::string_view text) {
+    auto written = std::make_shared<Result<void>>();
+    disk.run(
+        call, [file, written, record = std::string(text)] { *written = file->write(record); },
+        [written, has_told, &logger] {
+          if (*written || std::exchange(*has_told, true)) return;
+          logger.warn("the event log misses records from here on: {}", to_string(written->error()));
+        });
   };
 }
 
@@ -169,14 +175,20 @@ Result<agent::TimerFile> make_timer_file(agent::AgentConfig& config) {
   return agent::TimerFile::create(config.timer_path);
 }
 
-// The folders in which the workers' logs and cgroups are, made or found on this machine.
-Result<void> add_places(agent::WorkerGroupConfig& workers) {
+// The folders in which the workers' logs and cgroups are, made or found on this machine.  Where the
+// user has asked for no log, none need be there, as in a container whose disk cannot be written.
+Result<void> add_places(agent::WorkerGroupConfig& workers, std::vector<std::string>& warnings) {
   if (workers.has_log_dir) {
     Result<agent::LogDir> logs =
         agent::LogDir::create(workers.log_base, workers.run_id, !workers.has_late_folders);
-    if (!logs) return logs.error();
-    workers.log_dir = std::make_shared<const agent::LogDir>(std::move(*logs));
-    if (workers.log_dir->is_temporary()) remove_at_early_end(workers.log_dir->path());
+    if (!logs && !workers.has_late_folders) return logs.error();
+    if (logs) {
+      workers.log_dir = std::make_shared<const agent::LogDir>(std::move(*logs));
+      if (workers.log_dir->is_temporary()) remove_at_early_end(workers.log_dir->path());
+    } else {
+      warnings.push_back("nothing of a failure is kept in files: " + to_string(logs.error()));
+      workers.has_log_dir = workers.has_late_folders = false;
+    }
   }
   if (auto base = process::delegated_cgroup()) {
     process::remove_stale_leaves(*base);
@@ -250,7 +262,8 @@ asio::awaitable<int> run_to_the_end(agent::Agent& agent, Outputs outputs,
 }
 
 // Runs the agent to its end.  `agent_config` is that of `config`, with what this machine gave it.
-int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
+int run(const LaunchConfig& config, agent::AgentConfig agent_config,
+        const std::vector<std::string>& warnings) {
   asio::io_context loop(1);
   std::shared_ptr<spdlog::logger> logger;
   auto say_stall = [&logger](const process::IoThread::Stall& stall) {
@@ -262,11 +275,11 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config) {
   process::Console out(loop.get_executor(), STDOUT_FILENO, say_stall);
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
   logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
-  auto events = open_event_log(config.event_log, err, disk);
+  auto events = open_event_log(config.event_log, err, disk, *logger);
   if (!events) return refuse_with_places(agent_config.workers, events.error());
   agent_config.event_sink = std::move(*events);
   for (const std::string& note : config.notes) logger->info("{}", note);
-  for (const std::string& warning : config.warnings) logger->warn("{}", warning);
+  for (const std::string& warning : warnings) logger->warn("{}", warning);
   const auto& logs = agent_config.workers.log_dir;
   if (std::string exposure = logs ? logs->exposure() : ""; !exposure.empty())
     logger->warn("{}", exposure);
@@ -331,14 +344,15 @@ int launch(const LaunchConfig& config) {
   if (!config.preflight_failure.empty())
     return refuse_with_others(config, config.preflight_failure);
 
-  Result<void> placed = add_places(agent.workers);
+  std::vector<std::string> warnings = config.warnings;
+  Result<void> placed = add_places(agent.workers, warnings);
   if (!placed && !config.network) return refuse(placed.error());
   if (!placed) return refuse_with_others(config, to_string(placed.error()));
   add_timeline(config, agent);
   auto timers = make_timer_file(agent);
   if (!timers) return refuse_with_places(agent.workers, timers.error());
   if (agent.has_timers) agent.timer_file = &*timers;
-  return run(config, std::move(agent));
+  return run(config, std::move(agent), warnings);
 }
 
 }  // namespace ddprun::cli

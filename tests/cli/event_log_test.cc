@@ -2,11 +2,14 @@
 #include "cli/event_log.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/support/temp_dir.h"
@@ -41,6 +44,27 @@ TEST_SUITE("cli/event_log") {
     CHECK(append(path() + "/events", "a"));
     CHECK(append(path() + "/events", "b"));
     CHECK(text_of(path() + "/events") == "ab");
+  }
+
+  TEST_CASE("a record that a full disk refuses is told, and what is cut ends its line") {
+    CHECK(to_string(cli::EventFile(open_event_file("/dev/full").value(), "/dev/full")
+                        .write("a\n")
+                        .error()) == "write /dev/full: No space left on device");
+    test::TempDir folder;
+    const std::string path = folder.path() + "/events";
+    cli::EventFile file(open_event_file(path).value(), path);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit small{.rlim_cur = 3, .rlim_max = before.rlim_max};
+    ::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    bool is_lost = !file.write("first\n").has_value();
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    ::signal(SIGXFSZ, SIG_DFL);
+    CHECK(is_lost);
+    CHECK(file.write("second\n").has_value());
+    std::ifstream read(path);
+    CHECK(std::string(std::istreambuf_iterator<char>(read), {}) == "fir\nsecond\n");
   }
 
   TEST_CASE_FIXTURE(SharedFolder, "where anybody may put files, no link is followed") {

@@ -543,6 +543,33 @@ class OutputTest(LaunchCase):
         self.assertEqual(run.stderr.count("log files miss lines from here on, which are on the console only: write "), 1)
         self.assertIn(".log: File too large\n", run.stderr)
 
+    def in_a_mount_namespace(self, mount, *arguments):
+        if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no mount namespace can be made here")
+        return subprocess.run(["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", DDPRUN, *map(str, arguments)],
+                              env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=LIMIT)
+
+    def test_a_disk_that_takes_no_further_file_costs_the_files_of_an_attempt_and_not_the_run(self):
+        self.logs.mkdir()
+        fill = ("import os, sys\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '1': print('done'); sys.exit()\n"
+                "try:\n for i in range(999): open(f'logs/{i}', 'w').close()\nexcept OSError: sys.exit(7)")
+        for options in (("--tee=3",), ("--redirects=3",), ()):
+            with self.subTest(options):
+                run = self.in_a_mount_namespace(f"mount -t tmpfs -o nr_inodes=40 none {self.logs}", f"--log-dir={self.logs}",
+                                                "--max-restarts=1", *options, "--no-python", sys.executable, "-c", fill)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.assertEqual(run.stderr.count("this attempt has no log files: log folder "), 1, run.stderr)
+                self.assertEqual("done" in run.stdout, options != ("--redirects=3",), run.stdout)
+
+    def test_a_disk_that_cannot_be_written_stops_no_run_that_asks_for_no_log(self):
+        mount = "mount -t tmpfs -o ro none /tmp"
+        probe = ("--no-python", "sh", "-c", "exit $((7 * (1 - TORCHELASTIC_RESTART_COUNT)))")
+        run = self.in_a_mount_namespace(mount, "--max-restarts=1", *probe)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stderr.count("nothing of a failure is kept in files: log folder /tmp/ddprun_"), 1, run.stderr)
+        self.assertEqual(self.in_a_mount_namespace(mount, "--tee=3", *probe).returncode, 2)
+
     def test_every_macro_of_the_prefix(self):
         template = "${node}/${group_rank}/${restart_count}/${rank}/${other}/${time} "
         run = self.ddprun("--tee=1", f"--log-line-prefix-template={template}", "--max-restarts=1", "--no-python",
