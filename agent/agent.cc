@@ -324,10 +324,10 @@ void Agent::forward_signalled(int signal) {
   worker_signals_.forward(signal, [this] { return state_.running; });
 }
 
-// A program that dies young again and again is not started at full speed.
+// A program that dies young again and again is not started at full speed, nor one for which
+// something is lacking.
 asio::awaitable<void> Agent::join_later(Duration delay) {
-  logger_->info("the workers have died young too often; the next restart waits {}",
-                seconds_text(delay));
+  logger_->info("{}; the next restart waits {}", failures_.why_delayed(), seconds_text(delay));
   asio::steady_timer timer(executor_, delay);
   co_await timer.async_wait(asio::use_awaitable);
   if (state_.phase == Phase::Joining) rendezvous_.join();
@@ -445,12 +445,16 @@ void Agent::start_workers(int restart_count) {
 
 void Agent::workers_started(const std::optional<Workers::StartFailure>& failure) {
   if (failure) {
+    // The program could be started before: the machine may lack something for a moment only.
+    failures_.start_failed();
+    bool may_be_passing = attempt_ >= 0 && failure->exit_code == kExitInfrastructure;
     return on(event::StartFailed{.started = failure->started,
                                  .failure = {.rank = round_.ranks.base_rank + failure->started,
                                              .local_rank = failure->started,
                                              .status = {.exit_code = failure->exit_code},
                                              .message = failure->why,
-                                             .log_path = log_path_of_failures()}});
+                                             .log_path = log_path_of_failures()},
+                                 .is_final = !may_be_passing});
   }
   int restart_count = state_.restart_count;
   std::string who = describe_workers(round_.ranks.base_rank, config_.core.local_world_size,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/failure_collector.h"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 
 #include "agent/decide/start_failure.h"
@@ -8,6 +10,9 @@
 
 namespace ddprun::agent {
 namespace {
+
+// What the machine lacked for a start may be there then.
+constexpr Duration kLackPause = std::chrono::seconds(1);
 
 // By the signal that we sent, or by an exit code that stands for it.
 bool is_our_doing(const process::ExitStatus& status, bool is_by_abort) {
@@ -27,6 +32,7 @@ std::string stderr_tail(const std::vector<std::string>& lines) {
 void FailureCollector::round_started(std::uint64_t round, MonoTime now) {
   round_ = round;
   started_at_ = now;
+  has_start_failed_ = false;
   victims_.clear();
   left_early_.clear();
 }
@@ -75,7 +81,12 @@ void FailureCollector::ended_well(const WorkerExit& exit) {
 }
 
 Duration FailureCollector::delay_of_restart() const {
-  return restart_delay(young_deaths_);
+  return std::max(restart_delay(young_deaths_), has_start_failed_ ? kLackPause : Duration::zero());
+}
+
+std::string FailureCollector::why_delayed() const {
+  return has_start_failed_ ? "this machine lacked what a worker needs to start"
+                           : "the workers have died young too often";
 }
 
 JobReport FailureCollector::report(const RunOutcome& outcome, const std::string& node) const {

@@ -34,6 +34,9 @@ class FailureCollector {
   rendezvous::Failure first_failure(const WorkerExit& exit, const std::string& hang_cause,
                                     MonoTime now);
 
+  // The round's workers could not all be started.
+  void start_failed() { has_start_failed_ = true; }
+
   // Why a restart would fail as that one has; empty where one may help.
   const std::string& why_no_restart() const { return why_no_restart_; }
 
@@ -55,6 +58,7 @@ class FailureCollector {
 
   // How long the next restart has to wait, for the attempts before have died young.
   Duration delay_of_restart() const;
+  std::string why_delayed() const;
 
   // The report on the run's failures, in all nodes' order, and on what happened on this `node`.
   JobReport report(const RunOutcome& outcome, const std::string& node) const;
@@ -68,6 +72,7 @@ class FailureCollector {
   std::uint64_t round_ = 0;
   MonoTime started_at_{};
   int young_deaths_ = 0;              // in a row
+  bool has_start_failed_ = false;     // in this round
   worker::ErrorReport error_report_;  // of the last first_failure()
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;

@@ -62,8 +62,8 @@ class CoreTransition {
     }
     // The run will hear of it at the next start, if there is one.
     if (state_.phase == Phase::Inspecting) return stop_inspecting_if_all_ended();
-    state_.error = event.failure.message;
-    want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = true});
+    if (event.is_final) state_.error = event.failure.message;
+    want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = event.is_final});
     stop(StopReason::StartFailed, SIGTERM);
   }
 

@@ -103,6 +103,7 @@ struct Inspected {
 struct StartFailed {
   int started = 0;
   rendezvous::Failure failure;  // with the run's exit code: of a program, or kExitInfrastructure
+  bool is_final = true;         // a restart would fail the same way
 };
 struct WorkerExited {
   int local_rank = 0;

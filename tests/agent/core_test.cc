@@ -202,6 +202,14 @@ TEST_SUITE("agent/decide/core: running") {
     CHECK(state.error == "start x: No such file");
   }
 
+  TEST_CASE_FIXTURE(Running, "a start that fails for want of something is a failure as any other") {
+    event::StartFailed failed = test::start_failed(1, kExitInfrastructure);
+    failed.is_final = false;
+    CHECK(on(failed) == "report failure 81, signal SIGTERM");
+    CHECK(killed(0, SIGTERM) == "sweep");
+    CHECK(state.error.empty());
+  }
+
   TEST_CASE_FIXTURE(Running, "a start that fails during a stop is an end of that worker") {
     CHECK(asked_to_stop(SIGTERM) == "leave, signal SIGTERM");
     CHECK(on(test::start_failed(1)) == "nothing");
