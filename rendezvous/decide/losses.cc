@@ -70,7 +70,8 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
 
 void Losses::note_heard(const std::string& id, Node& node, std::uint64_t heard) {
   Delivery& delivery = node.delivery;
-  bool is_behind = heard < delivery.sent && heard <= std::exchange(delivery.heard, heard);
+  bool has_news = heard > std::exchange(delivery.heard, heard);
+  bool is_behind = heard < delivery.sent && !has_news;
   delivery.beats_behind = is_behind ? delivery.beats_behind + 1 : 0;
   if (std::max(heard, delivery.sent) < delivery.told && !std::exchange(delivery.is_asked, true)) {
     state_.delivery_marks.next.push_back({.id = id, .connection = node.connection});
