@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -51,6 +52,7 @@ namespace {
 namespace asio = boost::asio;
 
 // How long the last lines, about output that is lost, are waited for.
+constexpr auto kSilentWait = std::chrono::seconds(2);  // for the consoles, at the end
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
 
 // How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.
@@ -109,6 +111,17 @@ asio::awaitable<void> taken(Outputs outputs, MonoTime deadline) {
   co_await outputs.disk.settled(deadline);
 }
 
+// Whether anything does.
+bool say_what_waits(const Outputs& outputs, spdlog::logger& logger) {
+  for (auto [name, console] :
+       {std::pair("stdout", &outputs.out), std::pair("stderr", &outputs.err)}) {
+    if (std::size_t bytes = console->waiting_bytes(); bytes > 0)
+      logger.warn("waiting until {} has taken {} bytes of output; a signal ends the wait", name,
+                  bytes);
+  }
+  return outputs.out.waiting_bytes() + outputs.err.waiting_bytes() > 0 || !outputs.disk.is_idle();
+}
+
 struct OutputEnd {
   bool is_lost = false;
   int signal = 0;  // that came meanwhile; 0 for none
@@ -121,7 +134,11 @@ asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>
   using namespace asio::experimental::awaitable_operators;
   asio::signal_set signals(co_await asio::this_coro::executor);
   for (int signal : stop_signals) signals.add(signal);
-  auto outcome = co_await (taken(outputs, deadline) || signals.async_wait(asio::use_awaitable));
+  auto outcome = co_await (taken(outputs, std::min(deadline, mono_now() + kSilentWait)) ||
+                           signals.async_wait(asio::use_awaitable));
+  if (outcome.index() == 0 && mono_now() < deadline && say_what_waits(outputs, logger)) {
+    outcome = co_await (taken(outputs, deadline) || signals.async_wait(asio::use_awaitable));
+  }
   int signal = outcome.index() == 1 ? std::get<1>(outcome) : 0;
   const std::size_t lost_out = outputs.out.waiting_bytes();  // before the lines about it
   const std::size_t lost_err = outputs.err.waiting_bytes();

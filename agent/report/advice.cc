@@ -172,8 +172,11 @@ constexpr std::string_view kThreadAtExit = "terminate called without an active e
 
 std::string by_signal(const rendezvous::Failure& failure) {
   switch (failure.status.signal) {
-    case SIGSEGV:
     case SIGBUS:
+      return "see whether /dev/shm, or the disk of a mapped file, was full (df -h /dev/shm); else "
+             "run "
+             "again with PYTHONFAULTHANDLER=1 for a Python stack";
+    case SIGSEGV:
     case SIGFPE:
     case SIGILL:
       return "run again with PYTHONFAULTHANDLER=1 for a Python stack, or with 'ulimit -c "
@@ -185,7 +188,8 @@ std::string by_signal(const rendezvous::Failure& failure) {
       }
       return "the program ended itself: what it says before abort() is in its stderr";
     case SIGKILL:
-      return "somebody else sent SIGKILL: look at dmesg, the scheduler's log and the job's memory";
+      return "somebody else sent SIGKILL: look at dmesg, the scheduler's log, and the job's limits "
+             "of memory and CPU time (ulimit -t)";
     default:
       return "somebody sent that signal: look at the scheduler's log";
   }

@@ -265,6 +265,8 @@ TEST_SUITE("agent/report/job_report") {
               .starts_with("it said nothing on stderr: look at its logs, or put torch's @record"));
     failure.status = {.signal = SIGSEGV};
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
+    failure.status = {.signal = SIGBUS};
+    CHECK(next_step({.failures = {failure}}).starts_with("see whether /dev/shm, "));
     failure.status = {.signal = SIGABRT};
     CHECK(next_step({.failures = {failure}}).find("abort()") != std::string::npos);
     failure.message = "terminate called without an active exception";

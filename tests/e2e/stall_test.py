@@ -304,6 +304,7 @@ class EndTest(StallCase):
     def test_output_that_is_dropped_is_told_by_exit_code_and_last_line(self):
         run = self.finished()
         self.wait_for_line("finished: 1 worker succeeded")
+        self.wait_for_line("waiting until stdout has taken", "bytes of output; a signal ends the wait")
         run.send_signal(signal.SIGTERM)
         self.assertEqual(run.wait(timeout=PATIENCE), 143, self.said())
         self.assertRegex(self.said().splitlines()[-1],
