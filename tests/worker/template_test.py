@@ -610,6 +610,20 @@ class RefusedTest(TemplateCase):
         given["env"]["LIBRARY_X"] = "7"
         self.assertRegex(self.warm(**given).hear(), "^R")
 
+    def test_a_rank_that_a_module_notes(self):
+        """Of a module that is known for it a fork has its own; what reads the rank by that module is refused."""
+        self.file("lib/lightning_fabric/utilities/rank_zero.py",
+                  "import os\n"
+                  "def rank():\n"
+                  "    return next((int(os.environ[n]) for n in ('RANK', 'LOCAL_RANK') if n in os.environ), 0)\n"
+                  "def rank_zero_only(): pass\n"
+                  "rank_zero_only.rank = rank()\n")
+        module, env = "lightning_fabric.utilities.rank_zero", {"PYTHONPATH": str(self.folder / "lib")}
+        warm = self.warm(f"import {module} as m; print(m.rank_zero_only.rank)", imports=(module,), env=env)
+        warm.ready()
+        self.assertEqual([out for _, out, _ in warm.run(2)], [b"0\n", b"1\n"])
+        self.refused(module + " reads RANK", **self.library(f"from {module} import rank; kept = rank()"))
+
     def test_a_thread_of_jemalloc(self):
         text = ("import threading\n"
                 "def rename():\n"

@@ -60,6 +60,14 @@ LATER = {
 # To import them is to take part in something, as a process of its own.
 NEVER = {"cupy", "horovod", "jax", "mpi4py", "pycuda", "ray", "tensorflow"}
 
+# Modules that note a worker's rank when they are imported, at their top level, as an attribute of a function of theirs:
+# the function, the attribute, and the variables of which they take the first that is set.  A fork notes its own.
+NOTED_RANKS = {
+    "lightning.fabric.utilities.rank_zero": ("rank_zero_only", "rank", (b"RANK", b"LOCAL_RANK")),
+    "lightning_fabric.utilities.rank_zero": ("rank_zero_only", "rank", (b"RANK", b"LOCAL_RANK")),
+    "torchmetrics.utilities.prints": ("rank_zero_only", "rank", (b"LOCAL_RANK",)),
+}
+
 MOST_FILES = 200  # of the program, that are looked at for their imports
 
 
@@ -280,14 +288,31 @@ class Watched(dict):
         return ""
 
     def note(self, what):
-        module = self.reader()
-        if not self.read and module != "ctypes.util":  # which gives them to a tool
-            self.read = f"{module} reads {what} when it is imported"
+        frame = self.reading_frame()
+        module = self.name_of(frame)
+        if self.read or module == "ctypes.util" or self.is_rank_noted(frame, what):
+            return  # ctypes.util gives all of them to a tool
+        self.read = f"{module} reads {what} when it is imported"
+
+    def is_rank_noted(self, frame, what):
+        """Whether a module of NOTED_RANKS reads it while it is imported, and not for somebody else."""
+        module = self.name_of(frame)
+        while self.name_of(frame) == module and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        return self.name_of(frame) == module and os.fsencode(what) in NOTED_RANKS.get(module, ("", "", ()))[2]
 
     def reader(self):
+        return self.name_of(self.reading_frame())
+
+    @staticmethod
+    def reading_frame():
         frame, passed = sys._getframe(1), ("os", "collections.abc", "_collections_abc", __name__)
         while frame is not None and frame.f_globals.get("__name__") in passed:
             frame = frame.f_back
+        return frame
+
+    @staticmethod
+    def name_of(frame):
         return frame.f_globals.get("__name__") if frame is not None else "?"
 
     def is_found(self, key):
@@ -658,6 +683,15 @@ def renew_times():
         logging._startTime = time.time_ns() if is_ns else time.time()
 
 
+def renew_ranks():
+    """What the modules of NOTED_RANKS would have noted in this worker."""
+    for module, (function, attribute, names) in NOTED_RANKS.items():
+        noted = getattr(sys.modules.get(module), function, None)
+        rank = next((os.environb[name] for name in names if name in os.environb), None)
+        if noted is not None and rank is not None:
+            setattr(noted, attribute, int(rank))
+
+
 def set_environment(given, changes):
     """`given`: bytes by name, and what imports have changed; None: removed."""
     for name in list(os.environ._data):
@@ -897,6 +931,7 @@ class Template:
             for one in found:
                 os.close(one)
             set_environment(given, self.changes)
+            renew_ranks()
             renew_streams(((sys.stdout, 1), (sys.stderr, 2)))
             renew_times()
             thread = sys.modules["threading"].main_thread() if "threading" in sys.modules else None
