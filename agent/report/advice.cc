@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "agent/decide/rank_text.h"
 #include "agent/report/job_report.h"
 #include "rendezvous/decide/findings.h"
 
@@ -54,6 +55,19 @@ constexpr std::array kByWords = {
     Advice{"IndentationError", "correct the script's indentation"},
     Advice{"CUDA out of memory", "use less GPU memory: smaller batches, or see who else uses it"},
     Advice{"OutOfMemoryError", "use less GPU memory: smaller batches, or see who else uses it"},
+    // CUDA's and NCCL's words.
+    Advice{
+        "device-side assert triggered",
+        "see the line with \"Assertion\" in its stderr: an index or a value is out of range; with "
+        "CUDA_LAUNCH_BLOCKING=1 the traceback shows where"},
+    Advice{"an illegal memory access was encountered",
+           "run again with CUDA_LAUNCH_BLOCKING=1: the traceback then shows where"},
+    Advice{"invalid device ordinal",
+           "start no more workers on a node than it has GPUs: --nproc-per-node=gpu"},
+    Advice{"Duplicate GPU detected",
+           "give each worker a GPU of its own, before it makes any tensor: "
+           "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and start no more of them than "
+           "there are GPUs: --nproc-per-node=gpu"},
     Advice{"No space left on device",
            "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
     Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
@@ -67,6 +81,7 @@ constexpr std::array kByWords = {
            "collective; while it hangs, ddpctl stacks shows which"},
     Advice{"Connection closed by peer [", kPeerLeft},  // Gloo's words
     Advice{"Read error [", kPeerLeft},
+    Advice{"ncclRemoteError", kPeerLeft},
 };
 
 // For a worker that could not be started, by the kernel's words.
@@ -174,8 +189,7 @@ std::string by_signal(const rendezvous::Failure& failure) {
   switch (failure.status.signal) {
     case SIGBUS:
       return "see whether /dev/shm, or the disk of a mapped file, was full (df -h /dev/shm); else "
-             "run "
-             "again with PYTHONFAULTHANDLER=1 for a Python stack";
+             "run again with PYTHONFAULTHANDLER=1 for a Python stack";
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
@@ -245,7 +259,12 @@ std::string step_after_loss(const std::string& loss) {
 
 std::string next_step(const JobReport& report) {
   if (report.exit_code == 0) return "";
-  if (is_by_worker(report)) return by_failure(report.failures.back());
+  if (is_by_worker(report)) {
+    std::string text = by_failure(report.failures.back());
+    if (text != kPeerLeft || report.finished.empty()) return text;
+    return "see why " + name_ranks(report.finished) +
+           " ended first, with exit code 0: this one still waited for it";
+  }
   if (!report.loss.empty()) return step_after_loss(report.loss);
   return std::string(find_words(kByError, report.error).value_or(kOtherError));
 }

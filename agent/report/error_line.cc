@@ -73,6 +73,42 @@ bool is_chatter(std::string_view line) {
   });
 }
 
+// "/usr/lib/x.py:869: UserWarning: ...", as the module `warnings` writes it before the source line.
+bool is_warning(std::string_view line) {
+  std::size_t place = line.find(".py:");
+  if (place == std::string_view::npos) return false;
+  std::string_view rest = line.substr(place + std::string_view(".py:").size());
+  std::size_t after_number = rest.find_first_not_of("0123456789");
+  if (after_number == 0 || after_number == std::string_view::npos) return false;
+  rest.remove_prefix(after_number);
+  return rest.starts_with(": ") && rest.find("Warning: ") != std::string_view::npos;
+}
+
+// The source line that follows a warning.
+bool is_of_a_warning(const std::vector<std::string>& lines, std::size_t index) {
+  return index > 0 && lines[index].starts_with("  ") && is_warning(lines[index - 1]);
+}
+
+// " 50%|#####     | 1/2 [00:01<00:01,  1.00s/it]": tqdm's.
+bool is_progress(std::string_view line) {
+  std::size_t bar = line.find("%|");
+  return bar != std::string_view::npos && line.find("| ", bar + 2) != std::string_view::npos &&
+         line.find('[', bar) != std::string_view::npos;
+}
+
+// What NCCL says after an exception of torch's that only names the kind: "Last error:" and, in the
+// next line, its own words.  "" where there are none.
+std::string_view last_error_of_nccl(const std::vector<std::string>& lines, std::size_t exception) {
+  constexpr std::size_t kFar = 3;  // lines from the exception to the heading
+  const std::size_t end = std::min(lines.size(), exception + kFar + 1);
+  for (std::size_t i = exception + 1; i + 1 < lines.size() && i < end; ++i) {
+    if (without_rank(lines[i]) != "Last error:") continue;
+    std::string_view words = without_rank(lines[i + 1]);
+    return is_blank(words) || words.starts_with("Exception raised from ") ? "" : words;
+  }
+  return "";
+}
+
 bool is_dump(std::string_view line) {
   return std::ranges::any_of(kDump,
                              [&](std::string_view begin) { return line.starts_with(begin); });
@@ -83,10 +119,16 @@ bool is_dump(std::string_view line) {
 std::string error_line(const std::vector<std::string>& lines) {
   std::string_view last;
   std::string_view last_own;
-  for (auto written = lines.rbegin(); written != lines.rend(); ++written) {
-    std::string_view line = last_state_of(*written);
-    if (auto exception = exception_in(line)) return std::string(*exception);
-    if (is_blank(line) || is_chatter(line)) continue;
+  for (std::size_t index = lines.size(); index-- > 0;) {
+    std::string_view line = last_state_of(lines[index]);
+    if (auto exception = exception_in(line)) {
+      std::string_view words = last_error_of_nccl(lines, index);
+      if (words.empty()) return std::string(*exception);
+      return std::string(exception->substr(0, exception->find(": "))) + ": " + std::string(words);
+    }
+    if (is_blank(line) || is_chatter(line) || is_progress(line) || is_warning(line) ||
+        is_of_a_warning(lines, index))
+      continue;
     if (last.empty()) last = line;
     if (last_own.empty() && !is_remark(line) && !is_dump(line)) last_own = line;
   }

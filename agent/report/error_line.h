@@ -9,11 +9,12 @@
 namespace ddprun::agent {
 
 // The last line that names an exception: Python's ("ValueError: ..."), also behind torch's
-// "[rank1]: ", or the text of C++'s "  what():  ...".  Where there is none, the last line that is
+// "[rank1]: ", or the text of C++'s "  what():  ...".  Where NCCL's own words follow it ("Last
+// error:"), they stand behind the exception's name.  Where there is none, the last line that is
 // neither a remark of torch's logs ("[W1122 ...", "[I...") nor part of a dump of stacks by Python's
 // faulthandler or of torch's C++ backtraces ("frame #3: ..."); where all are, the last that is not
-// blank; else "".  What a program logs at the levels INFO and DEBUG never counts.  Of a line that
-// was written over, as progress bars are, the last state counts.
+// blank; else "".  What a program logs at the levels INFO and DEBUG never counts, nor do Python's
+// warnings and tqdm's progress bars.  Of a line that was written over the last state counts.
 std::string error_line(const std::vector<std::string>& lines);
 
 // The last `most` that a person wants to read: without blank lines and the frames of torch's C++

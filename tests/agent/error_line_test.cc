@@ -45,8 +45,46 @@ TEST_SUITE("agent/report/error_line") {
   }
 
   TEST_CASE("of a line that was written over, the last state counts") {
-    CHECK(error_line({"\r  0%|    |\r 50%|##  |"}) == " 50%|##  |");
+    CHECK(error_line({"\rdownloading\rdownloaded"}) == "downloaded");
     CHECK(error_line({"ValueError: boom\r"}) == "ValueError: boom");
+  }
+
+  TEST_CASE("a progress bar is no cause, nor is a warning") {
+    for (const char* line :
+         {" 50%|#####     | 1/2 [00:01<00:01,  1.00s/it]",
+          "\rshards:   0%|    | 0/1\rshards: 100%|####| 1/1 [00:00<00:00, 300it/s]",
+          "/lib/graph.py:869: UserWarning: the streams differ",
+          "train.py:3: FutureWarning: soon"}) {
+      CHECK(error_line({line}) == "");
+      CHECK(error_line({"cannot read the data", line}) == "cannot read the data");
+    }
+    CHECK(error_line({"no data", "/lib/a.py:8: UserWarning: old", "  return run(  # in C++"}) ==
+          "no data");
+    CHECK(error_line({"a.py: no such file", "  100%| of the disk"}) == "  100%| of the disk");
+    CHECK(error_line({"x.py:7: no Warning"}) == "x.py:7: no Warning");
+    CHECK(error_line({"DeprecationWarning: an error by -W error"}) ==
+          "DeprecationWarning: an error by -W error");
+  }
+
+  TEST_CASE("NCCL's own words stand behind the exception that torch makes of them") {
+    const std::string kind =
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: "
+        "NCCLUtils.cpp:93, invalid usage, NCCL version 2.28.9";
+    CHECK(error_line({kind, "[rank1]: ncclInvalidUsage: This usually reflects invalid usage.",
+                      "[rank1]: Last error:",
+                      "[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60",
+                      "[rank1]:[W1128 02:52:51.4 a.cpp:1575] Warning: not destroyed"}) ==
+          "torch.distributed.DistBackendError: Duplicate GPU detected : rank 1 and rank 0 both on "
+          "CUDA device 60");
+    CHECK(error_line(
+              {"ncclRemoteError: A call failed, possibly due to a network error.",
+               "Last error:", "socketProgress: Connection closed by remote peer localhost<51126>",
+               "Exception raised from check at a.cpp:2770 (most recent call first):"}) ==
+          "ncclRemoteError: socketProgress: Connection closed by remote peer localhost<51126>");
+    CHECK(error_line({"ncclSystemError: A call failed.", "Last error:", ""}) ==
+          "ncclSystemError: A call failed.");
+    CHECK(error_line({"ncclSystemError: A call failed.", "Last error:"}) ==
+          "ncclSystemError: A call failed.");
   }
 
   TEST_CASE("what a program logs as it goes is no cause") {

@@ -279,8 +279,23 @@ TEST_SUITE("agent/report/job_report") {
         "  what():  [enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. 500 vs 4. "
         "Received data size doesn't match expected size.\n";
     CHECK(next_step({.failures = {failure}}).find("TORCH_DISTRIBUTED_DEBUG") != std::string::npos);
-    failure.stderr_tail = "RuntimeError: Connection closed by peer [10.0.0.2]:4711.\n";
-    CHECK(next_step({.failures = {failure}}).find("which rank left first") != std::string::npos);
+    for (const char* words : {"RuntimeError: Connection closed by peer [10.0.0.2]:4711.\n",
+                              "ncclRemoteError: A call failed.\n"}) {
+      failure.stderr_tail = words;
+      CHECK(next_step({.failures = {failure}}).find("which rank left first") != std::string::npos);
+      CHECK(next_step({.failures = {failure}, .finished = {1}}) ==
+            "see why rank 1 ended first, with exit code 0: this one still waited for it");
+    }
+  }
+
+  TEST_CASE("what CUDA and NCCL say is told what to do about") {
+    rendezvous::Failure failure = boom();
+    for (auto [words, step] : {std::pair{"CUDA error: device-side assert triggered", "Assertion"},
+                               {"CUDA error: invalid device ordinal", "--nproc-per-node=gpu"},
+                               {"Duplicate GPU detected : rank 1 and rank 0", "LOCAL_RANK"}}) {
+      failure.stderr_tail = words;
+      CHECK(next_step({.failures = {failure}}).find(step) != std::string::npos);
+    }
   }
 
   TEST_CASE("a job without a failed worker says why") {

@@ -486,7 +486,7 @@ class TorchTest(FaultCase):
             "dist.all_reduce(tensor)\n")
         self.fails("--nproc-per-node=2", script)
         document = self.check_report(0, "had ended with exit code 0 before that: rank 1",
-                                     "next: see which rank left first")
+                                     "next: see why rank 1 ended first, with exit code 0")
         self.assertEqual(document["finished"], [1])
 
     def test_a_rank_that_has_ended_well_before_others_waited_for_it_is_named(self):
