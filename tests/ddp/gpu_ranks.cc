@@ -173,7 +173,7 @@ void run(const std::string& what) {
     reductions(group);
     exchanges(group);
   } else if (what == "hang") {
-    lose_rank_1(group, [] { std::this_thread::sleep_for(60s); });
+    lose_rank_1(group, [] { std::this_thread::sleep_for(1h); });
   } else if (what == "die") {
     lose_rank_1(group, [] { ::raise(SIGKILL); });
   } else {

@@ -56,8 +56,8 @@ class GpuTest(unittest.TestCase):
         self.assert_rank_0_gives_up("die")
 
     def assert_rank_0_gives_up(self, what):
-        """NCCL's watchdog ends it; under a launcher without agents nobody else does."""
-        ranks = self.run_ranks(GPU_RANKS, what, world_size=2)
+        """NCCL's watchdog ends it, and then rank 1 is ended as by a launcher."""
+        ranks = self.run_ranks(GPU_RANKS, what, world_size=2, awaited=[0])
         self.assertNotEqual(ranks[0].returncode, 0, ranks[0].output)
         self.assertRegex(ranks[0].output, "Watchdog caught collective operation timeout|ncclRemoteError|gpu_ranks: ")
 

@@ -40,13 +40,19 @@ class Rank:
             self.output = stdout.read()
 
     def wait(self, timeout):
+        """Until it has ended; kills it after `timeout` seconds, and raises what it has said until then."""
         try:
             self.process.wait(timeout)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-            self.process.wait()
-            self.reader.join()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.process.args} did not end within {timeout} s, and said:\n{self.output}") from None
+        self.reader.join()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join()
 
     @property
     def returncode(self):
@@ -59,8 +65,10 @@ def on_one_gpu(rank):
 
 
 def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, store_port=None,
-              variables_of=lambda rank: {}):
+              variables_of=lambda rank: {}, awaited=None):
     """Runs `command` on `world_size` ranks and returns the ended Ranks.
+
+    With `awaited`, some of the ranks, the others are killed when these have ended, as a launcher stops them.
 
     The store is at `store_port`, as an agent's would be; without one rank 0 hosts it.
     `variables_of` a rank are set beside those that a launcher sets.
@@ -85,6 +93,10 @@ def run_ranks(command, world_size, restart_count=0, run_id="none", timeout=120, 
         )
         for rank in range(world_size)
     ]
-    for rank in ranks:
-        rank.wait(timeout)
+    try:
+        for number in range(world_size) if awaited is None else awaited:
+            ranks[number].wait(timeout)
+    finally:
+        for rank in ranks:
+            rank.kill()
     return ranks
