@@ -437,7 +437,7 @@ std::string Agent::log_path_of_failures() const {
 void Agent::start_workers(int restart_count) {
   attempt_began_ = read_clocks().wall;
   stop_file_.on(stop_reason::event::Cleared{});
-  failures_.round_started(round_.number, mono_now());
+  failures_.round_begins(round_.number);
   workers_.start(
       round_, restart_count,
       [this](const std::optional<Workers::StartFailure>& failure) { workers_started(failure); });
@@ -469,7 +469,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   ending_.workers_started();
   time_.enter(Doing::Training, clock_().mono);
   leftovers_.set_asked({});
-  failures_.round_started(round_.number, mono_now());
+  failures_.workers_run(mono_now());
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());

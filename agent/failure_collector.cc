@@ -29,9 +29,8 @@ std::string stderr_tail(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-void FailureCollector::round_started(std::uint64_t round, MonoTime now) {
+void FailureCollector::round_begins(std::uint64_t round) {
   round_ = round;
-  started_at_ = now;
   has_start_failed_ = false;
   victims_.clear();
   left_early_.clear();

@@ -26,8 +26,10 @@ class FailureCollector {
   explicit FailureCollector(std::set<int> no_restart_codes)
       : no_restart_codes_(std::move(no_restart_codes)) {}
 
-  // The workers of a round run from now on.
-  void round_started(std::uint64_t round, MonoTime now);
+  // The workers of a round are about to be started: those of the round before are forgotten.
+  void round_begins(std::uint64_t round);
+  // They run from now on.
+  void workers_run(MonoTime now) { started_at_ = now; }
 
   // The first failure of the attempt, with all that is known of it but its time and its restart
   // count.  `hang_cause`: what the hang watch says of it, or "".

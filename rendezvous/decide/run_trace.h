@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//
+// The timeline of a run as its page and ddpctl show it.  Pure.
 #pragma once
 
 #include <cstddef>

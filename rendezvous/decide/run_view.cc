@@ -276,15 +276,21 @@ Json to_json(const runs::Past& past, const Chronicle& chronicle, bool is_trusted
   return json;
 }
 
-// Its nodes may have come back since, or the run has come to an end after all, or another host has
-// it.
-bool is_still_past(const runs::State& state, const runs::Past& past) {
-  auto is_same = [&](const auto& other) { return other.run_uuid == past.run_uuid; };
-  auto run = state.runs.find(past.run);
-  bool has_come_back = run != state.runs.end() && is_same(run->second);
-  auto last = std::ranges::find_if(state.pasts.rbegin(), state.pasts.rend(), is_same);
-  return !has_come_back && &*last == &past && !state.moved.contains(past.run) &&
-         std::ranges::none_of(state.verdicts, is_same);
+// The last runs that have ended without a verdict, newest first.  Not those whose nodes have come
+// back since, which have come to an end after all, or which another host has.
+std::vector<runs::Past> still_past(const runs::State& state) {
+  std::vector<runs::Past> found;
+  std::set<std::string> seen;
+  for (auto past = state.pasts.rbegin(); past != state.pasts.rend(); ++past) {
+    if (found.size() == kEndedShown) break;
+    auto is_same = [&](const auto& other) { return other.run_uuid == past->run_uuid; };
+    auto run = state.runs.find(past->run);
+    bool has_come_back = run != state.runs.end() && is_same(run->second);
+    if (seen.insert(past->run_uuid).second && !has_come_back && !state.moved.contains(past->run) &&
+        std::ranges::none_of(state.verdicts, is_same))
+      found.push_back(*past);
+  }
+  return found;
 }
 
 // The runs that other hosts have, as they have said here.
@@ -415,8 +421,8 @@ void RunsText::begin(std::span<const RunsSource> sources, Now now, std::string& 
     for (auto verdict = first; verdict != verdicts.end(); ++verdict) {
       if (!is_ending(state, *verdict)) ended_.push_back({.source = i, .end = *verdict});
     }
-    for (const runs::Past& past : state.pasts)
-      if (is_still_past(state, past)) ended_.push_back({.source = i, .end = past});
+    for (runs::Past& past : still_past(state))
+      ended_.push_back({.source = i, .end = std::move(past)});
     more_runs_ += sources[i].state->runs.size();
   }
   for (const ViewedRun& run : runs) {
