@@ -41,6 +41,7 @@ void RunEnding::ended(const rendezvous::command::End& end,
   last.waited_in = std::move(judged.waited_in);
   last.suspects = std::move(judged.suspects);
   last.suspect_count = judged.suspect_count;
+  last.ended_before = std::move(judged.ended_before);
   last.also_waited = judged.also_waited;
 }
 

@@ -261,8 +261,9 @@ std::string next_step(const JobReport& report) {
   if (report.exit_code == 0) return "";
   if (is_by_worker(report)) {
     std::string text = by_failure(report.failures.back());
-    if (text != kPeerLeft || report.finished.empty()) return text;
-    return "see why " + name_ranks(report.finished) +
+    std::vector<int> finished = ended_before(report);
+    if (text != kPeerLeft || finished.empty()) return text;
+    return "see why " + name_ranks(finished) +
            " ended first, with exit code 0: this one still waited for it";
   }
   if (!report.loss.empty()) return step_after_loss(report.loss);

@@ -2,6 +2,7 @@
 #include "agent/report/job_report.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "agent/decide/core.h"
@@ -184,6 +185,16 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
+std::vector<int> ended_before(const JobReport& report) {
+  constexpr int kMostOfANode = 1024;
+  std::set<int> ranks(report.finished.begin(), report.finished.end());
+  if (report.failures.empty()) return {ranks.begin(), ranks.end()};
+  for (const rendezvous::RankRange& range : report.failures.back().ended_before) {
+    for (int i = 0; i < std::min(range.count, kMostOfANode); ++i) ranks.insert(range.first + i);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
 bool is_by_worker(const JobReport& report) {
   return report.exit_code != 0 && report.error.empty() && !report.failures.empty();
 }
@@ -195,7 +206,8 @@ std::vector<std::string> to_lines(const JobReport& report) {
     lines.push_back("FAILED: " + describe(last));
     add_last_words(last, words_shown(report), lines);
     add_waiting(last, lines);
-    if (!report.finished.empty()) lines.push_back("  " + had_finished(report.finished));
+    std::vector<int> finished = ended_before(report);
+    if (!finished.empty()) lines.push_back("  " + had_finished(finished));
     add_victims(report.victims, lines);
   } else {
     lines.push_back("FAILED: " + report.error);

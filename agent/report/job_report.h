@@ -60,6 +60,10 @@ inline constexpr std::size_t kReportColumns = 400;  // a longer line is cut
 // have said is quoted, as printable() does, but for tabs.
 std::vector<std::string> to_lines(const JobReport& report);
 
+// The ranks that had ended with exit code 0 before the last of `failures`, as far as is known here:
+// some of this node, and all of nodes whose workers had ended.
+std::vector<int> ended_before(const JobReport& report);
+
 // The lines of `text`, without empty ones at its end.
 std::vector<std::string> lines_of(std::string_view text);
 

@@ -92,7 +92,7 @@ std::string to_json(const JobReport& report) {
                {"root_cause", is_by_worker(report) ? to_json(report.failures.back()) : Json()},
                {"failures", Json::array()},
                {"victims", Json::array()},
-               {"finished", report.finished},
+               {"finished", ended_before(report)},
                {"left_behind", report.stuck},
                {"flight_recorder", report.dumps},
                {"slowest", text_or_null(report.slowest)},

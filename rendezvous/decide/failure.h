@@ -25,6 +25,15 @@ struct Suspect {
 };
 // So many are named.
 inline constexpr std::size_t kMaxSuspects = 8;
+inline constexpr std::size_t kMaxEndedNodes = 8;
+
+// The ranks of one node.
+struct RankRange {
+  int first = 0;
+  int count = 1;
+
+  friend bool operator==(const RankRange&, const RankRange&) = default;
+};
 
 // The first failure of a round on its node.  Workers that fail after it are its victims, which are
 // not recorded: their peer is gone, or the agent has stopped them.
@@ -49,6 +58,8 @@ struct Failure {
   std::vector<Suspect> suspects{};  // by rank
   int suspect_count = 0;            // also those beyond kMaxSuspects
   int also_waited = 0;              // so many other ranks waited in vain
+  // Nodes all of whose workers had ended with exit code 0 before that, at most kMaxEndedNodes.
+  std::vector<RankRange> ended_before{};
 
   friend bool operator==(const Failure&, const Failure&) = default;
 };

@@ -73,6 +73,19 @@ void read_suspicion(Reader& reader, Failure& failure) {
   failure.also_waited = reader.integer("also_waited", 0);
 }
 
+Json list_of(const std::vector<RankRange>& ranges) {
+  Json json = Json::array();
+  for (const RankRange& range : ranges)
+    json.push_back({{"first", range.first}, {"count", range.count}});
+  return json;
+}
+
+std::vector<RankRange> read_ranges(Reader& reader, const char* name, std::size_t most) {
+  return reader.list(name, most, [](Reader& part) {
+    return RankRange{.first = part.integer("first", 0), .count = part.integer("count", 1)};
+  });
+}
+
 }  // namespace
 
 Json to_json(const Failure& failure) {
@@ -94,6 +107,7 @@ Json to_json(const Failure& failure) {
     json["stderr"] = shortened(failure.stderr_tail, kMaxOutputCost);
   }
   add_suspicion(failure, json);
+  if (!failure.ended_before.empty()) json["ended_before"] = list_of(failure.ended_before);
   return json;
 }
 
@@ -114,6 +128,8 @@ Failure read_failure(Reader& parent, const Json& json) {
   if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
   if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
   read_suspicion(reader, failure);
+  if (reader.has("ended_before"))
+    failure.ended_before = read_ranges(reader, "ended_before", kMaxEndedNodes);
   parent.include(reader);
   return failure;
 }

@@ -109,9 +109,21 @@ void Requests::conclude() {
   fail(inspection.id, node->second, inspection.failed);
 }
 
+std::vector<RankRange> Requests::ended_nodes() const {
+  std::vector<RankRange> ended;
+  for (const auto& [id, node] : state_.nodes) {
+    if (!node.is_member || !node.has_succeeded || !node.round) continue;
+    ended.push_back(
+        {.first = node.round->ranks.base_rank, .count = node.join.participant.local_world_size});
+    if (ended.size() == kMaxEndedNodes) break;
+  }
+  return ended;
+}
+
 void Requests::fail(const std::string& id, const Node& node, const request::Failed& failed) {
   Failure failure = failed.failure;
   failure.node = node.join.host;
+  failure.ended_before = ended_nodes();
   failure.restart_count = state_.restarts.count;
   state_.restarts.record(failure);
   if (failed.is_final) return rounds_.end({.exit_code = exit_code_of(failed.failure)});

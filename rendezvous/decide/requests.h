@@ -55,6 +55,7 @@ class Requests {
 
   // What a failure costs.
   void fail(const std::string& id, const Node& node, const request::Failed& failed);
+  std::vector<RankRange> ended_nodes() const;
   // First all nodes are asked who kept that worker waiting.
   void inspect(const std::string& id, const Node& node, const request::Failed& failed);
   void conclude();

@@ -286,6 +286,10 @@ TEST_SUITE("agent/report/job_report") {
       CHECK(next_step({.failures = {failure}, .finished = {1}}) ==
             "see why rank 1 ended first, with exit code 0: this one still waited for it");
     }
+    failure.ended_before = {{.first = 4, .count = 4}};
+    JobReport report{.exit_code = 1, .failures = {failure}, .finished = {1, 4}};
+    CHECK(next_step(report).find("see why ranks 1, 4..7 ended first") == 0);
+    CHECK(has(to_lines(report), "  had ended with exit code 0 before that: ranks 1, 4..7"));
   }
 
   TEST_CASE("what CUDA and NCCL say is told what to do about") {

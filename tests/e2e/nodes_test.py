@@ -3,19 +3,21 @@
 
 import contextlib
 import http.server
+import json
 import os
 import pathlib
 import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
 import unittest
 
 from ddpd_process import Ddpd
-from nodes import LIMIT, NodesCase, WORKER, kill, wait_until
+from nodes import DDPRUN, LIMIT, NodesCase, WORKER, kill, wait_until
 
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
@@ -50,6 +52,12 @@ def is_running(pid):
 
 
 class RoundTest(NodesCase):
+    def states_of_nodes(self):
+        """Of the run's nodes, sorted, as their host sees them."""
+        asked = subprocess.run([pathlib.Path(DDPRUN).with_name("ddpctl"), "nodes", f"localhost:{self.port}", "--json"],
+                               capture_output=True, text=True)
+        return sorted(node["state"] for run in json.loads(asked.stdout or "[]") for node in run["nodes"])
+
     def test_ranks_are_dense_and_everybody_meets_at_one_place(self):
         nodes = [self.node("--nnodes=2", "--nproc-per-node", n) for n in (1, 2)]
         lines = self.until_started(3)
@@ -96,6 +104,19 @@ class RoundTest(NodesCase):
                                        r".*restart 1 of 1")
         self.assert_all_succeed(*nodes)
         self.assertNotEqual(lines[0].rpartition(":")[2], lines[2].rpartition(":")[2], "a store of its own")
+
+    def test_a_rank_of_another_node_that_left_first_is_named(self):
+        """What its peer says when the connection breaks blames nobody."""
+        worker = ('[ $RANK = 1 ] && exit 0; while ! [ -e seen ]; do sleep 0.02; done; '
+                  'echo "RuntimeError: Connection closed by peer [10.0.0.2]:4711" >&2; exit 1')
+        nodes = [self.node("--nnodes=2", f"--node-rank={rank}", command=("--no-python", "sh", "-c", worker))
+                 for rank in range(2)]
+        wait_until(lambda: self.states_of_nodes() == ["succeeded", "training"], "the host knows that rank 1 has ended")
+        (self.path / "seen").touch()
+        for node in nodes:
+            self.assertEqual(node.ends(), 1, node.log)
+            self.assertIn("had ended with exit code 0 before that: rank 1", node.log)
+            self.assertIn("next: see why rank 1 ended first, with exit code 0", node.log)
 
     def test_the_restarts_are_the_jobs_and_their_end_is_everybodys_exit_code(self):
         nodes = [self.node("--nnodes=2", "--max-restarts=1") for _ in range(2)]

@@ -387,6 +387,13 @@ TEST_CASE("Coordinator: a failure anywhere stops everybody, once, with its cause
   CHECK(run.ready("b").find("a: round 1 attempt 1") == 0);
 }
 
+TEST_CASE("Coordinator: a failure tells the nodes whose workers had all ended before") {
+  Three run;
+  run.succeeds("b");
+  run.fails("a");
+  CHECK(run.last_failure().ended_before == std::vector<RankRange>{{.first = 1, .count = 1}});
+}
+
 TEST_CASE("Coordinator: the budget is the run's, and its end is everybody's") {
   Three run;
   run.joins("d");
