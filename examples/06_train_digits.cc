@@ -123,14 +123,21 @@ int train(const digits::Options& options) {
 
   double reached = digits::accuracy(net, test);
   bool agree = digits::parameters_agree(group, net);
+  const bool is_good = reached > kWantedAccuracy;
   if (is_talker) {
     std::printf("done after %d restart(s), %s: test accuracy %.1f %%%s; this attempt took %.1f s\n",
                 group.env().restart_count, origin.c_str(), 100 * reached,
-                reached > kWantedAccuracy ? "" : ", too low", digits::seconds_since(start));
+                is_good ? "" : ", too low", digits::seconds_since(start));
     std::fflush(stdout);
   }
+  if (!is_good) {
+    std::fprintf(
+        stderr,
+        "train_digits: the test accuracy is %.1f %%, not above %.0f %%: train for more --epochs\n",
+        100 * reached, 100 * kWantedAccuracy);
+  }
   group.barrier();  // rank 0 may be the host of the store: it leaves with the others
-  return agree && reached > kWantedAccuracy ? 0 : 1;
+  return agree && is_good ? 0 : 1;
 }
 
 }  // namespace

@@ -29,6 +29,10 @@ struct Advice {
 constexpr std::string_view kPeerLeft =
     "see which rank left first, perhaps with exit code 0: this one still waited for it";
 
+constexpr std::string_view kMoreThreads =
+    "allow more threads and processes (ulimit -u, the pids limit of its container or cgroup) or "
+    "more memory (ulimit -v)";
+
 // From the certain to the vague: an exception's name says more than a signal.
 constexpr std::array kByWords = {
     Advice{"not even by SIGKILL",
@@ -70,6 +74,10 @@ constexpr std::array kByWords = {
            "there are GPUs: --nproc-per-node=gpu"},
     Advice{"No space left on device",
            "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
+    // A thread or a process that could not be made, in C's, Python's and OpenMP's words.
+    Advice{"Resource temporarily unavailable", kMoreThreads},
+    Advice{"can't start new thread", kMoreThreads},
+    Advice{"libgomp: Thread creation failed", kMoreThreads},
     Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
     Advice{"DataLoader worker",
            "run with num_workers=0 to see the error in the data set's own code"},
@@ -201,6 +209,10 @@ std::string by_signal(const rendezvous::Failure& failure) {
                "destroy_process_group(), at the end of the script";
       }
       return "the program ended itself: what it says before abort() is in its stderr";
+    case SIGXFSZ:
+      return "a file that it wrote has grown past the limit: ulimit -f";
+    case SIGXCPU:
+      return "it has used up its CPU time: ulimit -t, or the job's limit";
     case SIGKILL:
       return "somebody else sent SIGKILL: look at dmesg, the scheduler's log, and the job's limits "
              "of memory and CPU time (ulimit -t)";

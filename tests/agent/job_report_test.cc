@@ -292,6 +292,19 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(to_lines(report), "  had ended with exit code 0 before that: ranks 1, 4..7"));
   }
 
+  TEST_CASE("a limit that was met is named") {
+    rendezvous::Failure failure = boom();
+    failure.stderr_tail = "RuntimeError: can't start new thread\n";
+    CHECK(next_step({.failures = {failure}}).find("ulimit -u") != std::string::npos);
+    failure.stderr_tail.clear();
+    failure.message.clear();
+    failure.traceback.clear();
+    for (auto [signal, limit] : {std::pair{SIGXFSZ, "ulimit -f"}, {SIGXCPU, "ulimit -t"}}) {
+      failure.status = {.signal = signal};
+      CHECK(next_step({.failures = {failure}}).find(limit) != std::string::npos);
+    }
+  }
+
   TEST_CASE("what CUDA and NCCL say is told what to do about") {
     rendezvous::Failure failure = boom();
     for (auto [words, step] : {std::pair{"CUDA error: device-side assert triggered", "Assertion"},
