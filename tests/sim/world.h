@@ -108,7 +108,7 @@ class World {
   // Who listens at a place; nothing: the endpoint.
   Host* at(const std::optional<Endpoint>& place) const;
   static int machine_of(const std::optional<Endpoint>& place);
-  void close(Host* host);  // it listens no more, and its connections end
+  void close(Host* closed);  // it listens no more, and its connections end
   // Whether what one machine sends arrives at the other.
   bool reaches(int from, int to) const;
   void exit(Process& process, bool tells);
