@@ -123,21 +123,14 @@ int train(const digits::Options& options) {
 
   double reached = digits::accuracy(net, test);
   bool agree = digits::parameters_agree(group, net);
-  const bool is_good = reached > kWantedAccuracy;
   if (is_talker) {
-    std::printf("done after %d restart(s), %s: test accuracy %.1f %%%s; this attempt took %.1f s\n",
+    std::printf("done after %d restart(s), %s: test accuracy %.1f %%; this attempt took %.1f s\n",
                 group.env().restart_count, origin.c_str(), 100 * reached,
-                is_good ? "" : ", too low", digits::seconds_since(start));
-    std::fflush(stdout);
-  }
-  if (!is_good) {
-    std::fprintf(
-        stderr,
-        "train_digits: the test accuracy is %.1f %%, not above %.0f %%: train for more --epochs\n",
-        100 * reached, 100 * kWantedAccuracy);
+                digits::seconds_since(start));
   }
   group.barrier();  // rank 0 may be the host of the store: it leaves with the others
-  return agree && is_good ? 0 : 1;
+  if (reached > kWantedAccuracy) return agree ? 0 : 1;
+  throw ddp::DdpError("the test accuracy is too low: train for more --epochs");
 }
 
 }  // namespace

@@ -29,6 +29,9 @@ struct Advice {
 constexpr std::string_view kPeerLeft =
     "see which rank left first, perhaps with exit code 0: this one still waited for it";
 
+constexpr std::string_view kHung =
+    "look at the stacks in the log folders: which rank does not do what the others do?";
+
 constexpr std::string_view kMoreThreads =
     "allow more threads and processes (ulimit -u, the pids limit of its container or cgroup) or "
     "more memory (ulimit -v)";
@@ -40,8 +43,7 @@ constexpr std::array kByWords = {
            "the node out of service"},
     Advice{"OOM killer",
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
-    Advice{"hung: ",
-           "look at the stacks in the log folders: which rank does not do what the others do?"},
+    Advice{"hung: ", kHung},
     // Gloo's words, to one that only received what another rank sent.
     Advice{"Received data size doesn't match",
            "the ranks' tensors differ in size in that collective: run again with "
@@ -274,9 +276,10 @@ std::string next_step(const JobReport& report) {
   if (is_by_worker(report)) {
     std::string text = by_failure(report.failures.back());
     std::vector<int> finished = ended_before(report);
-    if (text != kPeerLeft || finished.empty()) return text;
-    return "see why " + name_ranks(finished) +
-           " ended first, with exit code 0: this one still waited for it";
+    if (finished.empty() || (text != kPeerLeft && text != kHung)) return text;
+    std::string why = "see why " + name_ranks(finished) + " ended first, with exit code 0: ";
+    return why + (text == kHung ? "the others may wait for it; their stacks are in the log folders"
+                                : "this one still waited for it");
   }
   if (!report.loss.empty()) return step_after_loss(report.loss);
   return std::string(find_words(kByError, report.error).value_or(kOtherError));

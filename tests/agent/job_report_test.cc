@@ -286,6 +286,11 @@ TEST_SUITE("agent/report/job_report") {
       CHECK(next_step({.failures = {failure}, .finished = {1}}) ==
             "see why rank 1 ended first, with exit code 0: this one still waited for it");
     }
+    failure.message = "hung: no CPU time or heartbeat for 23 s";
+    CHECK(next_step({.failures = {failure}, .finished = {1}}) ==
+          "see why rank 1 ended first, with exit code 0: the others may wait for it; their stacks "
+          "are in the log folders");
+    failure.message.clear();
     failure.ended_before = {{.first = 4, .count = 4}};
     JobReport report{.exit_code = 1, .failures = {failure}, .finished = {1, 4}};
     CHECK(next_step(report).find("see why ranks 1, 4..7 ended first") == 0);
