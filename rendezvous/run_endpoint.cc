@@ -58,6 +58,7 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
 RunEndpoint::~RunEndpoint() = default;
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
+  timeout_ = place.timeout;
   deadline_ = place.timeout > Duration::zero() ? mono_now() + place.timeout : MonoTime::max();
   auto prepared = co_await security_.prepare();
   if (!prepared) co_return prepared.error();
@@ -188,22 +189,36 @@ store::Async<HostEntry> RunEndpoint::newest_in_time() {
   co_return Error{Errc::TimedOut, registered_->name() + " has not answered"};
 }
 
-// A host that stands still does not hold up the search at other places.
+// A host that stands still does not hold up the search at other places.  One that answers has the
+// whole time for each of its answers, since it may be far away.
 store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at) {
   using namespace asio::experimental::awaitable_operators;
   if (here_ != nullptr || deadline_ == MonoTime::max()) co_return co_await meet(std::move(at));
   const std::string name = to_string(at);
-  asio::steady_timer timer(executor_, deadline_);
-  auto outcome = co_await (meet(std::move(at)) || store::wait_for(timer));
+  auto outcome = co_await (meet(std::move(at)) || until_deadline());
   if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
   co_return Error{Errc::TimedOut, name + " has not answered"};
+}
+
+// It may be put off meanwhile.
+asio::awaitable<void> RunEndpoint::until_deadline() {
+  while (mono_now() < deadline_) {
+    asio::steady_timer timer(executor_, deadline_);
+    co_await store::wait_for(timer);
+  }
+}
+
+void RunEndpoint::has_answered() {
+  if (deadline_ != MonoTime::max()) deadline_ = mono_now() + timeout_;
 }
 
 store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
   auto sender = co_await connect_once(at);
   if (!sender) co_return sender.error();
+  has_answered();
   auto receiver = co_await connect_once(at);
   if (!receiver) co_return receiver.error();
+  has_answered();
   Contact contact;
   contact.sender = std::move(*sender);
   contact.receiver = std::move(*receiver);

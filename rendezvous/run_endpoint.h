@@ -122,6 +122,8 @@ class RunEndpoint {
   store::Async<Contact> meet(Endpoint at);
   Result<void> check_for_several(const std::string& record) const;
   store::Async<Contact> meet_in_time(Endpoint at);
+  boost::asio::awaitable<void> until_deadline();
+  void has_answered();
   store::Async<Contact> reach_endpoint(bool may_host);
   store::Async<Contact> reach_registered(const Place& place);
   store::Async<Contact> reach_entry(const HostEntry& entry);
@@ -169,7 +171,8 @@ class RunEndpoint {
   host_search::State search_;
   std::optional<Endpoint> registered_at_;  // where the host was found by the registry last
   Host* here_ = nullptr;                   // of the last contact, if it is of this process
-  MonoTime deadline_ = MonoTime::max();    // of the attempt under way
+  Duration timeout_{};                     // of the attempt under way; zero: none
+  MonoTime deadline_ = MonoTime::max();    // then it is over, unless the host answers before that
   std::set<std::string> knocks_at_;        // where an answer is waited for
   std::uint64_t knocks_ = 0;
   StoreCoordinator at_store_;  // of another program

@@ -39,6 +39,18 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*agents[2:])
         self.assert_rounds_apart()
 
+    def test_the_others_find_each_other_over_slow_links(self):
+        """With 100 ms to another machine and back: an attempt to join takes longer than beside it."""
+        for k in range(4):
+            self.addCleanup(self.hosts.slow_down(k, 25))
+        agents = self.all_of(4, "--nnodes=2:4", conf="last_call_timeout=1")
+        for lost, left in ((0, (1, 2, 3)), (1, (2, 3))):
+            before = len(self.started)
+            kill(agents[lost])
+            self.until_world(left, since=before)
+        self.assert_all_succeed(*agents[2:])
+        self.assert_rounds_apart()
+
     def test_the_others_go_on_without_a_lease_when_the_hosting_agent_is_told_to_stop(self):
         agents = self.all_of(4, "--nnodes=2:4", conf=PATIENT)
         for lost, left in ((0, (1, 2, 3)), (1, (2, 3))):
