@@ -160,6 +160,7 @@ asio::awaitable<int> Agent::run() {
     co_await leftovers_.end(hangs_.sweep_begins(), stop_file_.programs());
   co_await rendezvous_.finish();
   rendezvous_.close();
+  co_await leftovers_.wait_for_shm_managers();
   co_await timeline_.end();
   job_control_.stop();
   signals_.stop_forwarding();

@@ -3,24 +3,70 @@
 
 #include <spdlog/spdlog.h>
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <utility>
+#include <vector>
+
+#include "store/base/seconds.h"
+#include "store/clock.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::agent {
+namespace {
+
+constexpr auto kSilentWait = std::chrono::seconds(1);
+
+}  // namespace
 
 Leftovers::Leftovers(Sweep sweep, std::shared_ptr<const process::SweepScope> scope,
                      std::shared_ptr<spdlog::logger> logger)
     : sweep_(std::move(sweep)), scope_(std::move(scope)), logger_(std::move(logger)) {}
 
+process::SweepScope Leftovers::whole_scope() const {
+  return scope_ ? *scope_ : process::SweepScope();
+}
+
 boost::asio::awaitable<process::SweepResult> Leftovers::end(std::set<pid_t> ending,
                                                             std::set<pid_t> helpers) {
-  process::SweepScope scope;
-  if (scope_) scope = *scope_;
+  using namespace boost::asio::experimental::awaitable_operators;
+  process::SweepScope scope = whole_scope();
   scope.spared = std::move(ending);
   scope.spared.insert(spared_.begin(), spared_.end());
   scope.spared.insert(helpers.begin(), helpers.end());  // also before it leads a session
   scope.spared_sessions = std::move(helpers);
   scope.asked = asked_;
-  co_return co_await sweep_(deadline_, std::move(scope));
+  auto outcome = co_await (sweep_(deadline_, scope) || tell_what_stays(scope));
+  co_return std::get<0>(std::move(outcome));
+}
+
+// Never returns.
+boost::asio::awaitable<void> Leftovers::tell_what_stays(process::SweepScope scope) {
+  boost::asio::steady_timer timer(co_await boost::asio::this_coro::executor);
+  timer.expires_after(kSilentWait);
+  co_await timer.async_wait(boost::asio::use_awaitable);
+  Duration left = deadline_ - mono_now();
+  std::vector<process::Leftover> staying = process::descendants(scope);
+  if (left > Duration::zero() && !staying.empty()) {
+    logger_->warn("the workers have ended; waiting at most {} for what they have left behind: {}",
+                  seconds_text(left), process::to_string(staying));
+  }
+  timer.expires_at(MonoTime::max());
+  co_await timer.async_wait(boost::asio::use_awaitable);
+}
+
+boost::asio::awaitable<void> Leftovers::wait_for_shm_managers() {
+  process::SweepScope scope = whole_scope();
+  scope.spared = spared_;
+  scope.is_for_shm_managers = true;
+  std::vector<process::Leftover> managers = process::descendants(scope);
+  if (managers.empty()) co_return;
+  logger_->info("waiting about 2 s until torch has removed the workers' shared memory: {}",
+                process::to_string(managers));
+  deadline_ = mono_now() + process::kShmManagerLimit;
+  co_await sweep_(deadline_, std::move(scope));
 }
 
 std::string Leftovers::tell(const process::SweepResult& result) {

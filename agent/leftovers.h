@@ -42,11 +42,18 @@ class Leftovers {
   // likewise, with all that is in the sessions that they lead.
   boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, std::set<pid_t> helpers);
 
+  // Waits until torch's managers of shared memory, which end() leaves alone, have ended by
+  // themselves; at most kShmManagerLimit.
+  boost::asio::awaitable<void> wait_for_shm_managers();
+
   // Logs what was found.  Returns what does not end, not even by SIGKILL, as a sentence; it is
   // spared from now on.  "" for nothing.
   std::string tell(const process::SweepResult& result);
 
  private:
+  process::SweepScope whole_scope() const;
+  boost::asio::awaitable<void> tell_what_stays(process::SweepScope scope);
+
   Sweep sweep_;
   std::shared_ptr<const process::SweepScope> scope_;
   std::shared_ptr<spdlog::logger> logger_;

@@ -54,6 +54,7 @@ namespace asio = boost::asio;
 // How long the last lines, about output that is lost, are waited for.
 constexpr auto kSilentWait = std::chrono::seconds(2);  // for the consoles, at the end
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
+constexpr auto kWriteInFlight = std::chrono::milliseconds(200);
 
 // How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.
 constexpr auto kLastWordPatience = std::chrono::seconds(3);
@@ -140,6 +141,8 @@ asio::awaitable<OutputEnd> finish_output(Outputs outputs, const std::vector<int>
     outcome = co_await (taken(outputs, deadline) || signals.async_wait(asio::use_awaitable));
   }
   int signal = outcome.index() == 1 ? std::get<1>(outcome) : 0;
+  // What a reader or the disk is just taking when the signal comes is not lost.
+  co_await taken(outputs, mono_now() + kWriteInFlight);
   const std::size_t lost_out = outputs.out.waiting_bytes();  // before the lines about it
   const std::size_t lost_err = outputs.err.waiting_bytes();
   for (auto [name, bytes] : {std::pair("stdout", lost_out), std::pair("stderr", lost_err)}) {

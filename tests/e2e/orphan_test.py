@@ -111,6 +111,49 @@ class OrphanTest(LaunchCase):
                 run.send_signal(signal.SIGTERM)
                 self.check_gone(run, 143)
 
+    # As torch's manager of shared memory: it ends, and removes it, when its clients have long ended.
+    MANAGER = ("setsid python3 -c 'import os, time; open(\"/proc/self/comm\", \"w\").write(\"torch_shm_manager\"); "
+               "os.rename(\"memory.new\", \"memory\"); time.sleep(1); os.unlink(\"memory\")' & "
+               "while ! test -e memory; do sleep 0.02; done; ")
+
+    def begin_with_manager(self, then, *options):
+        (self.path / "memory.new").touch()
+        return self.start(*options, "--no-python", "sh", "-c",
+                          f"[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; {self.MANAGER} {then}")
+
+    def test_what_removes_torchs_shared_memory_is_left_to_end_by_itself(self):
+        for then, code, *options in [("exit 0", 0), ("exit 3", 3), ("exit 3", 0, "--max-restarts=1")]:
+            with self.subTest(then, options=options):
+                run = self.begin_with_manager(then, *options)
+                _, stderr = run.communicate(timeout=LIMIT)
+                self.assertEqual(run.returncode, code, stderr)
+                self.assertFalse((self.path / "memory").exists(), stderr)
+                self.assertRegex(stderr, r"waiting about 2 s until torch has removed .*: torch_shm_manag \(\d+\)\n")
+                self.assertNotIn("left behind", stderr)
+
+    def test_what_removes_torchs_shared_memory_survives_a_kill_of_the_agent(self):
+        run = self.begin_with_manager("exec sleep 1000")
+        wait_until((self.path / "memory").exists, "the manager runs")
+        run.kill()
+        wait_until(lambda: not (self.path / "memory").exists(), "it has removed the memory")
+        run.communicate(timeout=LIMIT)
+
+    def test_what_a_handler_starts_may_end(self):
+        """An upload at SIGTERM, by a process that a worker has left behind."""
+        run = self.start("--no-python", "sh", "-c",
+                         "setsid sh -c 'trap \"(sleep 0.5; touch uploaded); exit\" TERM; touch ready; "
+                         "while :; do sleep 0.05; done' & while ! test -e ready; do sleep 0.02; done")
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, stderr)
+        self.assertTrue((self.path / "uploaded").exists(), stderr)
+
+    def test_what_is_waited_for_is_named(self):
+        run = self.start("--shutdown-timeout=3", "--no-python", "sh", "-c",
+                         "(trap '' TERM; touch ready; exec sleep 1000) & while ! test -e ready; do sleep 0.02; done")
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, stderr)
+        self.assertRegex(stderr, r"the workers have ended; waiting at most [12]\S* s for what they have left behind: sleep \(\d+\)\n")
+
     def test_the_proc_of_another_namespace_names_nobody(self):
         """Process 1 of a namespace whose /proc is still the outer one: number 1 there is not us."""
         unshare = ["unshare", "--pid", "--fork"]

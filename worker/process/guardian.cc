@@ -16,12 +16,14 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "store/base/number.h"
 #include "worker/process/close_from.h"
 #include "worker/process/pidfd.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::process {
 namespace {
@@ -110,6 +112,7 @@ class Watch {
       await_killed();
     // One that does not end, as in D state, may come back to life: the others wait for the lease.
     if (!is_one_left && deliver_ && !last_word_.empty()) deliver_(last_word_);
+    end_shm_managers();
   }
 
  private:
@@ -200,12 +203,19 @@ class Watch {
     }
   }
 
-  // Whether there was one, or may have been.  The environment is looked at when nothing has the
+  // Whether there was one, or may have been; torch's managers of shared memory do not count, nor do
+  // they train.  The environment is looked at when nothing has the
   // limit any more: to read that of a process that stands in the kernel, be it anybody's, may take
   // for ever.
   bool kill_marked() {
     killed_.clear();
-    return signal_marked(SIGKILL, carries_limit) || signal_marked(SIGKILL, carries_name);
+    auto has_limit = [](pid_t pid, const Marks& marks) {
+      return carries_limit(pid, marks) && !is_shm_manager(program_name_of(pid));
+    };
+    auto has_name = [](pid_t pid, const Marks& marks) {
+      return carries_name(pid, marks) && !is_shm_manager(program_name_of(pid));
+    };
+    return signal_marked(SIGKILL, has_limit) || signal_marked(SIGKILL, has_name);
   }
 
   // SIGSTOP or SIGCONT, which change nothing for those that get them twice.
@@ -213,6 +223,20 @@ class Watch {
     held_.clear();
     signal_marked(signal, carries_limit);
     signal_marked(signal, carries_name);
+  }
+
+  // They end by themselves, when they have removed the shared memory of those that were killed.
+  void end_shm_managers() {
+    constexpr Duration kLookAgain = std::chrono::milliseconds(100);
+    auto is_marked_manager = [](pid_t pid, const Marks& marks) {
+      return is_shm_manager(program_name_of(pid)) && carries(pid, marks);
+    };
+    const MonoTime deadline = std::chrono::steady_clock::now() + kShmManagerLimit;
+    bool is_late = false;
+    while (signal_marked(is_late ? SIGKILL : 0, is_marked_manager) && !is_late) {
+      std::this_thread::sleep_for(kLookAgain);
+      is_late = std::chrono::steady_clock::now() >= deadline;
+    }
   }
 
   // Whether there was one, or may have been.  A worker that is started after a renewal is found

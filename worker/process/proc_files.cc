@@ -11,6 +11,8 @@
 namespace ddprun::process {
 namespace {
 
+constexpr std::size_t kMaxName = 15;  // TASK_COMM_LEN of the kernel, without the final 0
+
 std::string name_of_state(char state) {
   switch (state) {
     case 'R':
@@ -79,6 +81,14 @@ std::uint64_t parse_io(std::string_view io) {
     if (name == "rchar:" || name == "wchar:") bytes += value;
   }
   return bytes;
+}
+
+std::string program_name_of(pid_t pid) {
+  return split_stat(text_of_process(pid, "stat")).name;
+}
+
+bool is_shm_manager(std::string_view name) {
+  return name == std::string_view("torch_shm_manager").substr(0, kMaxName);
 }
 
 std::string doing_of(pid_t pid) {

@@ -24,6 +24,9 @@ struct StatLine {
 };
 StatLine split_stat(std::string_view stat);
 
+// The program's name, at most 15 bytes; "" for a process that has gone.
+std::string program_name_of(pid_t pid);
+
 // The fields of /proc/PID/stat that matter here.
 struct ProcessStat {
   char state = '?';
@@ -42,6 +45,13 @@ std::uint64_t start_time_of(pid_t pid);
 // The bytes that a process has read and written, by the text of its /proc/PID/io: files, pipes, and
 // sockets that are used like files.  A text that is none gives 0.
 std::uint64_t parse_io(std::string_view io);
+
+// Whether a process of this name (the kernel's comm) is torch_shm_manager.  Where workers use
+// torch.multiprocessing's sharing strategy "file_system", it removes their files from /dev/shm, and
+// ends, 2 s after the last of them has ended.  A signal that ends it before leaves the files there
+// for good.  Source: PyTorch, torch/lib/libshm/manager.cpp.
+bool is_shm_manager(std::string_view name);
+inline constexpr Duration kShmManagerLimit = std::chrono::seconds(5);  // how long that may take
 
 // "in D state in nfs_wait_bit": what `pid` does, by its state and the kernel's function it waits
 // in.

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -86,6 +87,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
   Walk walk;
   if (!is_own_proc()) return walk;
   std::vector<pid_t> to_visit = {pid};
+  std::map<pid_t, pid_t> parents;
   while (!to_visit.empty()) {
     pid_t parent = to_visit.back();
     to_visit.pop_back();
@@ -94,6 +96,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
     for (pid_t child : children.value_or(std::vector<pid_t>())) {
       if (is_left_alone(child, parent)) continue;
       to_visit.push_back(child);  // a zombie has no children: they are ours by now
+      parents[child] = parent;
     }
     if (parent == pid) continue;
     // Looked at after its children: one that lives still had them all.
@@ -101,7 +104,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
     if (name.empty()) {
       walk.may_miss_some = true;
     } else {
-      walk.found.push_back({parent, name});
+      walk.found.push_back({.pid = parent, .name = name, .parent = parents[parent]});
     }
   }
   return walk;
@@ -120,7 +123,9 @@ Walk walk_descendants(const SweepScope& scope) {
     return may_be_foreign && !carries(pid, *scope.marks) && !living_name(pid).empty();
   };
   Walk walk = living_below(::getpid(), is_left_alone);
-  std::erase_if(walk.found, [&](const Leftover& one) { return is_spared(one.pid, scope); });
+  std::erase_if(walk.found, [&](const Leftover& one) {
+    return is_spared(one.pid, scope) || is_shm_manager(one.name) != scope.is_for_shm_managers;
+  });
   return walk;
 }
 
@@ -180,6 +185,7 @@ std::string obstacle_to_sweep(const std::string& proc) {
 
 asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, SweepScope scope) {
   SweepResult result;
+  std::set<pid_t> seen;
   std::set<pid_t> asked;
   for (;;) {
     reaper.reap_strangers();
@@ -191,17 +197,22 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       result.stuck = std::move(left);
       co_return result;
     }
+    // What a handler of SIGTERM starts, such as an upload, is its process's affair while that lives.
+    // A parent comes before its children here.
+    std::set<pid_t> with_handlers = asked;
     for (Leftover& leftover : left) {
+      bool is_of_a_handler = with_handlers.contains(leftover.parent);
+      if (is_of_a_handler) with_handlers.insert(leftover.pid);
       // It may have ended since it was found, and its number may be another process's by now.
       SignalTarget process(leftover.pid);
       if (!is_below_this_process(leftover.pid)) continue;
-      bool is_new = asked.insert(leftover.pid).second;
       if (now >= deadline) {
         process.send(SIGKILL);
-      } else if (is_new && !is_on_its_way(leftover.pid, scope.asked)) {
+      } else if (!scope.is_for_shm_managers && !is_of_a_handler &&
+                 asked.insert(leftover.pid).second && !is_on_its_way(leftover.pid, scope.asked)) {
         process.send(SIGTERM);
       }
-      if (is_new) result.found.push_back(std::move(leftover));
+      if (seen.insert(leftover.pid).second) result.found.push_back(std::move(leftover));
     }
     asio::steady_timer timer(co_await asio::this_coro::executor);
     MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));

@@ -27,6 +27,7 @@ namespace ddprun::process {
 struct Leftover {
   pid_t pid = -1;
   std::string name;  // the kernel's comm, at most 15 bytes
+  pid_t parent = -1;
 };
 
 // "python3 (4211), sleep (4212)", and how many more beyond the first few.
@@ -60,6 +61,9 @@ struct SweepScope {
   Bystanders bystanders;            // and what they have started
   // Their members that catch the signal have until the deadline, without SIGTERM.
   AskedGroups asked;
+  // Those of torch, see is_shm_manager(): either they are left alone, or they are all that the
+  // sweep waits for, and they get no SIGTERM.
+  bool is_for_shm_managers = false;
   // Of this process's own children, all that carry none of these, with what they have started;
   // nullopt: none.
   std::optional<Marks> marks;
