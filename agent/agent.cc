@@ -300,10 +300,7 @@ void Agent::arm_deadline() {
 void Agent::stop_signalled(int signal) {
   timeline_.draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
   logger_->warn("received {}; {}", process::signal_name(signal),
-                state_.phase == Phase::Running || state_.phase == Phase::Inspecting
-                    ? "stopping the workers"
-                : state_.phase == Phase::Stopping ? "already stopping"
-                                                  : "ending");
+                effect_of_stop(state_, config_.core, signal, grace(), clock_().mono));
   bool was_finished = state_.phase == Phase::Finished;
   if (was_finished) {
     late_signal_ = signal;

@@ -45,7 +45,7 @@ rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
   std::string message = hang_cause;
   std::string kernel = oom_.words_on(exit.pid, exit.status.signal == SIGKILL, exit.cgroup);
   if (message.empty() && exit.status.signal != 0) message = kernel;
-  if (message.empty()) message = exit.report.message;
+  if (message.empty()) message = reported_error(exit.report.message, exit.report.traceback);
   if (message.empty()) message = error_line(exit.stderr_lines);
   // First, since what a worker says of it may be long, and is cut.
   if (exit.status.signal == 0 && !kernel.empty())

@@ -20,9 +20,9 @@
 
 namespace ddprun::agent {
 
-// Signals within this time are one request: timeout(1) signals its child and then their group, and
-// wrappers pass on a Ctrl-C that the terminal has sent to all.
-inline constexpr Duration kOneRequest = std::chrono::milliseconds(500);
+// Signals within this time are one request: timeout(1) signals its child and then their group,
+// wrappers pass on a Ctrl-C that the terminal has sent to all, and a person presses it twice.
+inline constexpr Duration kOneRequest = std::chrono::seconds(1);
 
 struct Config {
   int local_world_size = 1;

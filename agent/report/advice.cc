@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/decide/rank_text.h"
 #include "agent/report/job_report.h"
@@ -24,13 +25,21 @@ struct Advice {
   std::string_view words;  // the first entry whose words occur is taken
   std::string_view text;
   std::string_view also = "";  // these have to occur, too
+  // Where other ranks had ended with exit code 0 before, the text is "see why rank 1 ended first,
+  // with exit code 0: " and this.
+  std::string_view after_others = "";
 };
 
-constexpr std::string_view kPeerLeft =
-    "see which rank left first, perhaps with exit code 0: this one still waited for it";
+constexpr Advice peer_left(std::string_view words) {
+  return {
+      .words = words,
+      .text = "see which rank left first, perhaps with exit code 0: this one still waited for it",
+      .after_others = "this one still waited for it"};
+}
 
-constexpr std::string_view kHung =
-    "look at the stacks in the log folders: which rank does not do what the others do?";
+constexpr std::string_view kMoreSharedMemory =
+    "make /dev/shm larger (of a container: --shm-size, --ipc=host), or use fewer data-loader "
+    "workers";
 
 constexpr std::string_view kMoreThreads =
     "allow more threads and processes (ulimit -u, the pids limit of its container or cgroup) or "
@@ -43,7 +52,9 @@ constexpr std::array kByWords = {
            "the node out of service"},
     Advice{"OOM killer",
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
-    Advice{"hung: ", kHung},
+    Advice{"hung: ",
+           "look at the stacks in the log folders: which rank does not do what the others do?", "",
+           "the others may wait for it; their stacks are in the log folders"},
     // Gloo's words, to one that only received what another rank sent.
     Advice{"Received data size doesn't match",
            "the ranks' tensors differ in size in that collective: run again with "
@@ -74,14 +85,22 @@ constexpr std::array kByWords = {
            "give each worker a GPU of its own, before it makes any tensor: "
            "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and start no more of them than "
            "there are GPUs: --nproc-per-node=gpu"},
+    // torch's and NCCL's words for a full /dev/shm.
+    Advice{"No space left on device", kMoreSharedMemory, "allocate shared memory"},
+    Advice{"No space left on device", kMoreSharedMemory, "/dev/shm/"},
+    Advice{"No space left on device", kMoreSharedMemory, "</torch_"},
     Advice{"No space left on device",
            "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
     // A thread or a process that could not be made, in C's, Python's and OpenMP's words.
     Advice{"Resource temporarily unavailable", kMoreThreads},
     Advice{"can't start new thread", kMoreThreads},
     Advice{"libgomp: Thread creation failed", kMoreThreads},
-    Advice{"Bus error", "make /dev/shm larger, or use fewer data-loader workers"},
-    Advice{"DataLoader worker",
+    Advice{"Bus error", kMoreSharedMemory},
+    Advice{"DataLoader worker (pid",
+           "the kernel or somebody else has killed a data loader's process: see dmesg (OOM "
+           "killer); fewer data-loader workers need less memory",
+           "is killed by signal: Killed"},
+    Advice{"DataLoader worker (pid",
            "run with num_workers=0 to see the error in the data set's own code"},
     Advice{"usage: ", "correct the arguments behind the script's name"},
     Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
@@ -89,9 +108,9 @@ constexpr std::array kByWords = {
     Advice{"Watchdog caught collective operation timeout",  // NCCL's, before it aborts
            "see what each rank did then, in the logs of all nodes: one did not come to that "
            "collective; while it hangs, ddpctl stacks shows which"},
-    Advice{"Connection closed by peer [", kPeerLeft},  // Gloo's words
-    Advice{"Read error [", kPeerLeft},
-    Advice{"ncclRemoteError", kPeerLeft},
+    peer_left("Connection closed by peer ["),  // Gloo's words
+    peer_left("Read error ["),
+    peer_left("ncclRemoteError"),
 };
 
 // For a worker that could not be started, by the kernel's words.
@@ -180,14 +199,13 @@ constexpr std::array kByError = {
 };
 constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
 
-// The text of the first entry whose words are in `said`.
-std::optional<std::string_view> find_words(std::span<const Advice> advices, std::string_view said) {
+// The first entry whose words are in `said`; nullptr for none.
+const Advice* find_words(std::span<const Advice> advices, std::string_view said) {
   auto found = std::ranges::find_if(advices, [&](const Advice& advice) {
     return said.find(advice.words) != std::string_view::npos &&
            said.find(advice.also) != std::string_view::npos;
   });
-  if (found == advices.end()) return std::nullopt;
-  return found->text;
+  return found == advices.end() ? nullptr : &*found;
 }
 
 // What std::terminate() says of a thread that is cut off in its middle.  Under any launcher torch
@@ -211,6 +229,8 @@ std::string by_signal(const rendezvous::Failure& failure) {
                "destroy_process_group(), at the end of the script";
       }
       return "the program ended itself: what it says before abort() is in its stderr";
+    case SIGINT:
+      return "its own code has raised KeyboardInterrupt, or somebody sent SIGINT to it alone";
     case SIGXFSZ:
       return "a file that it wrote has grown past the limit: ulimit -f";
     case SIGXCPU:
@@ -236,13 +256,8 @@ std::string by_suspects(const rendezvous::Failure& failure) {
              : text + "; where py-spy and eu-stack are installed, its stack is shown here";
 }
 
-std::string by_failure(const rendezvous::Failure& failure) {
-  if (!failure.suspects.empty()) return by_suspects(failure);
-  std::string words = words_of(failure);
-  if (failure.pid == 0) {
-    if (auto text = find_words(kByRefusal, words)) return std::string(*text);
-  }
-  if (auto text = find_words(kByWords, words)) return std::string(*text);
+// Where nothing that is known has been said.
+std::string by_end(const rendezvous::Failure& failure) {
   if (failure.status.signal != 0) return by_signal(failure);
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
@@ -251,8 +266,25 @@ std::string by_failure(const rendezvous::Failure& failure) {
     return "it said nothing on stderr: " + again +
            "look at its logs, or put torch's @record on the main function";
   }
+  if (failure.message.empty()) {
+    return "its last words above are no error: see what ends it with code " +
+           std::to_string(failure.status.exit_code) +
+           " (sys.exit?), or put torch's @record on the main function";
+  }
   return "correct what its last words above say, on " +
          (failure.node.empty() ? "that node" : failure.node);
+}
+
+// `finished`: the ranks that had ended with exit code 0 before.
+std::string by_failure(const rendezvous::Failure& failure, const std::vector<int>& finished) {
+  if (!failure.suspects.empty()) return by_suspects(failure);
+  std::string words = words_of(failure);
+  const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words) : nullptr;
+  if (advice == nullptr) advice = find_words(kByWords, words);
+  if (advice == nullptr) return by_end(failure);
+  if (finished.empty() || advice->after_others.empty()) return std::string(advice->text);
+  return "see why " + name_ranks(finished) +
+         " ended first, with exit code 0: " + std::string(advice->after_others);
 }
 
 }  // namespace
@@ -273,16 +305,10 @@ std::string step_after_loss(const std::string& loss) {
 
 std::string next_step(const JobReport& report) {
   if (report.exit_code == 0) return "";
-  if (is_by_worker(report)) {
-    std::string text = by_failure(report.failures.back());
-    std::vector<int> finished = ended_before(report);
-    if (finished.empty() || (text != kPeerLeft && text != kHung)) return text;
-    std::string why = "see why " + name_ranks(finished) + " ended first, with exit code 0: ";
-    return why + (text == kHung ? "the others may wait for it; their stacks are in the log folders"
-                                : "this one still waited for it");
-  }
+  if (is_by_worker(report)) return by_failure(report.failures.back(), ended_before(report));
   if (!report.loss.empty()) return step_after_loss(report.loss);
-  return std::string(find_words(kByError, report.error).value_or(kOtherError));
+  const Advice* advice = find_words(kByError, report.error);
+  return std::string(advice == nullptr ? kOtherError : advice->text);
 }
 
 }  // namespace ddprun::agent

@@ -2,6 +2,7 @@
 #include "agent/report/report.h"
 
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 #include "rendezvous/decide/findings.h"
@@ -21,6 +22,11 @@ std::string restarts_so_far(const RunOutcome& outcome) {
   std::string again = stragglers(outcome.failures);
   return " after " + count_of(outcome.restart_count, "restart") +
          (causes.empty() ? "" : " (" + causes + ")") + (again.empty() ? "" : "; " + again);
+}
+
+std::string time_left(Duration left) {
+  auto seconds = std::chrono::ceil<std::chrono::seconds>(left).count();
+  return seconds <= 0 ? "at once" : "at most " + std::to_string(seconds) + " s";
 }
 
 }  // namespace
@@ -46,10 +52,34 @@ std::string describe_workers(int base_rank, int count, int world_size) {
 
 std::string stopping(int running, bool is_own_failure, Duration grace) {
   if (running == 0) return "";
-  auto seconds = std::chrono::ceil<std::chrono::seconds>(grace).count();
   std::string whom = is_own_failure ? "the other " : "";
   whom += is_own_failure && running == 1 ? "worker" : count_of(running, "worker");
-  return "stopping " + whom + " (at most " + std::to_string(seconds) + " s), then ";
+  return "stopping " + whom + " (" + time_left(grace) + "), then ";
+}
+
+std::string effect_of_stop(const State& state, const Config& config, int signal, Duration grace,
+                           MonoTime now) {
+  const bool is_repeated = config.is_sigterm_repeated && signal == SIGTERM;
+  const std::string and_another = is_repeated ? "" : "; a second signal: SIGKILL";
+  switch (state.phase) {
+    case Phase::Running:
+    case Phase::Inspecting:
+      return "stopping the workers (" + time_left(grace) + and_another + ")";
+    case Phase::Stopping:
+      break;
+    case Phase::Joining:
+    case Phase::Waiting:
+    case Phase::Finished:
+      return "ending";
+  }
+  if (state.is_killed) return "what still runs has got SIGKILL";
+  const bool is_second = state.shutdown_signal != 0;
+  if (is_second && !is_repeated && now - state.asked_at >= kOneRequest)
+    return "SIGKILL to what still runs";
+  std::string left = state.deadline ? time_left(*state.deadline - now) : "";
+  std::string more =
+      is_second && !is_repeated ? "; one that comes a second later: SIGKILL" : and_another;
+  return "already stopping (" + left + more + ")";
 }
 
 std::string restart_of(int restart_count, int max_restarts) {

@@ -19,6 +19,11 @@ std::string describe_workers(int base_rank, int count, int world_size);
 // 30 s), then "; nothing where there is none.
 std::string stopping(int running, bool is_own_failure, Duration grace);
 
+// What a signal to stop does, by the state in which it comes: "stopping the workers (at most 30 s;
+// a second signal: SIGKILL)".  `grace`: what workers have that are told to stop now.
+std::string effect_of_stop(const State& state, const Config& config, int signal, Duration grace,
+                           MonoTime now);
+
 // What follows a failure: "restart 1 of 3"; "the end, since all 3 restarts are spent".
 std::string restart_of(int restart_count, int max_restarts);
 std::string why_no_restart(int max_restarts);

@@ -28,7 +28,7 @@ TEST_SUITE("agent/report/error_line") {
                       "  what():  op.preamble.length <= op.nbytes. 2048 vs 4", "", ""}) ==
           "op.preamble.length <= op.nbytes. 2048 vs 4");
     CHECK(error_line({"terminate called without an active exception", "  what():  "}) ==
-          "  what():  ");
+          "  what():");
   }
 
   TEST_CASE("torch's remarks are not the last words, nor is a dump of stacks") {
@@ -42,6 +42,8 @@ TEST_SUITE("agent/report/error_line") {
                       "  File \"train.py\", line 6 in <module>", "",
                       "Extension modules: numpy.core (total: 1)"}) == "cannot go on: no data");
     CHECK(error_line({"[What is this]"}) == "[What is this]");
+    CHECK(error_line({"no data", "[rank1]:[W1128 02:52:51.4 a.cpp:1575] Warning: not destroyed"}) ==
+          "no data");
   }
 
   TEST_CASE("of a line that was written over, the last state counts") {
@@ -53,8 +55,8 @@ TEST_SUITE("agent/report/error_line") {
     for (const char* line :
          {" 50%|#####     | 1/2 [00:01<00:01,  1.00s/it]",
           "\rshards:   0%|    | 0/1\rshards: 100%|####| 1/1 [00:00<00:00, 300it/s]",
-          "/lib/graph.py:869: UserWarning: the streams differ",
-          "train.py:3: FutureWarning: soon"}) {
+          "/lib/graph.py:869: UserWarning: the streams differ", "train.py:3: FutureWarning: soon",
+          "12/40 [==========>....] - ETA: 3s - loss: 0.12", "epoch 1 ━━━━━━━━━━━━━━ 50% 0:00:02"}) {
       CHECK(error_line({line}) == "");
       CHECK(error_line({"cannot read the data", line}) == "cannot read the data");
     }
@@ -62,8 +64,109 @@ TEST_SUITE("agent/report/error_line") {
           "no data");
     CHECK(error_line({"a.py: no such file", "  100%| of the disk"}) == "  100%| of the disk");
     CHECK(error_line({"x.py:7: no Warning"}) == "x.py:7: no Warning");
+    CHECK(error_line({"======== no data ========"}) == "======== no data ========");
     CHECK(error_line({"DeprecationWarning: an error by -W error"}) ==
           "DeprecationWarning: an error by -W error");
+  }
+
+  TEST_CASE("an exception that did not end the program gives way to one that did") {
+    const std::vector<std::string> fatal = {
+        "Traceback (most recent call last):", "  File \"train.py\", line 21, in <module>",
+        "ValueError: the real one"};
+    const std::vector<std::string> ignored = {
+        "Exception ignored in: <function D.__del__ at 0x7f>",
+        "Traceback (most recent call last):", "  File \"train.py\", line 18, in __del__",
+        "RuntimeError: in del"};
+    const std::vector<std::string> of_thread = {
+        "Exception in thread Thread-1 (load):", "Traceback (most recent call last):",
+        "  File \"train.py\", line 5, in load", "OSError: [Errno 5] Input/output error"};
+    auto together = [](std::vector<std::string> first, const std::vector<std::string>& second) {
+      first.insert(first.end(), second.begin(), second.end());
+      return first;
+    };
+    CHECK(error_line(together(fatal, ignored)) == "ValueError: the real one");
+    CHECK(error_line(together(ignored, fatal)) == "ValueError: the real one");
+    CHECK(error_line(together(fatal, of_thread)) == "ValueError: the real one");
+    CHECK(error_line(together(of_thread, ignored)) == "OSError: [Errno 5] Input/output error");
+    CHECK(error_line(together({"no data is left"}, ignored)) == "no data is left");
+    CHECK(error_line(ignored) == "RuntimeError: in del");
+    CHECK(error_line(together(fatal, {"Exception ignored in: <_io.TextIOWrapper name='<stdout>'>",
+                                      "BrokenPipeError: [Errno 32] Broken pipe"})) ==
+          "ValueError: the real one");
+    // One that follows from another in the same place is as important as that.
+    CHECK(error_line(together(
+              together(fatal, ignored),
+              {"", "During handling of the above exception, another exception occurred:", "",
+               "Traceback (most recent call last):", "  File \"a.py\"", "KeyError: 'a'"})) ==
+          "ValueError: the real one");
+    CHECK(error_line(together(
+              together(ignored, fatal),
+              {"", "The above exception was the direct cause of the following exception:", "",
+               "Traceback (most recent call last):", "  File \"a.py\"", "KeyError: 'a'"})) ==
+          "KeyError: 'a'");
+  }
+
+  TEST_CASE("what ends a traceback is an exception, whatever its name") {
+    CHECK(error_line({"Traceback (most recent call last):", "  File \"a.py\"", "_queue.Empty",
+                      "bye"}) == "_queue.Empty");
+    CHECK(error_line({"Original Traceback (most recent call last):", "  File \"a.py\"",
+                      "__main__.f.<locals>.Stop: 17", "bye"}) == "__main__.f.<locals>.Stop: 17");
+    CHECK(error_line({"Traceback (most recent call last):", "  File \"a.py\"",
+                      "terminate called after throwing an instance of 'E'", "  what():  x"}) ==
+          "x");
+  }
+
+  TEST_CASE("an exception that ends in a colon has its next line") {
+    CHECK(error_line({"RuntimeError: Error(s) in loading state_dict for Net:",
+                      "\tMissing key(s) in state_dict: \"a\". ", "\tsize mismatch for b"}) ==
+          "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "
+          "\"a\".");
+    CHECK(error_line({"RuntimeError: wrong:", "bye"}) == "RuntimeError: wrong:");
+    CHECK(error_line({"RuntimeError: wrong:"}) == "RuntimeError: wrong:");
+  }
+
+  TEST_CASE("of an exception group the first member is told") {
+    CHECK(error_line(
+              {"  + Exception Group Traceback (most recent call last):",
+               "  |   File \"a.py\", line 6, in <module>",
+               "  | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)",
+               "  +-+---------------- 1 ----------------",
+               "    | Traceback (most recent call last):", "    |   File \"a.py\", line 2, in f",
+               "    | ValueError: bad shard", "    +---------------- 2 ----------------",
+               "    | TypeError: no shard", "    +------------------------------------"}) ==
+          "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: bad "
+          "shard");
+    CHECK(error_line({"    | ValueError: bad shard", "    +-------------"}) ==
+          "ValueError: bad shard");
+  }
+
+  TEST_CASE("an error file's message may hold another process's traceback") {
+    CHECK(reported_error("ValueError: Caught ValueError in DataLoader worker process 0.\n"
+                         "Original Traceback (most recent call last):\n  File \"a.py\"\n"
+                         "ValueError: bad sample 17\n",
+                         "") == "ValueError: bad sample 17");
+    CHECK(reported_error("ProcessRaisedException: \n\n-- Process 1 terminated with the following "
+                         "error:\nTraceback (most recent call last):\n  File \"a.py\"\n"
+                         "ValueError: bad sample 17\n",
+                         "") == "ValueError: bad sample 17");
+    CHECK(reported_error("RuntimeError: ", "") == "RuntimeError");
+    CHECK(reported_error("RuntimeError: a:", "") == "RuntimeError: a:");
+    CHECK(reported_error("RuntimeError: two\nlines", "") == "RuntimeError: two\nlines");
+    CHECK(reported_error("", "").empty());
+    CHECK(reported_error("ExceptionGroup: all (1 sub-exception)",
+                         "  + Exception Group Traceback (most recent call last):\n"
+                         "  |   File \"a.py\"\n  | ExceptionGroup: all (1 sub-exception)\n"
+                         "  +-+---------------- 1 ----------------\n    | KeyError: 'a'\n"
+                         "    +------------------------------------\n") ==
+          "ExceptionGroup: all (1 sub-exception): KeyError: 'a'");
+    CHECK(reported_error("ExceptionGroup: all", "") == "ExceptionGroup: all");
+  }
+
+  TEST_CASE("colours are no part of it") {
+    CHECK(error_line({"\x1b[1;91mValueError: \x1b[0mbad lr", "\x1b[0m"}) == "ValueError: bad lr");
+    CHECK(error_line({"\x1b[31mno data\x1b["}) == "no data");
+    CHECK(telling_lines({"\x1b[31m", "\x1b[31mno data\x1b[0m"}, 5) ==
+          std::vector<std::string>{"no data"});
   }
 
   TEST_CASE("NCCL's own words stand behind the exception that torch makes of them") {
@@ -96,6 +199,8 @@ TEST_SUITE("agent/report/error_line") {
       CHECK(error_line({"cannot read the data", line}) == "cannot read the data");
     }
     CHECK(error_line({"ERROR:root:no disk", "INFO:root:bye"}) == "ERROR:root:no disk");
+    CHECK(error_line({"ERROR:root:no disk", "WARNING:root:slow"}) == "ERROR:root:no disk");
+    CHECK(error_line({"WARNING:root:slow"}) == "WARNING:root:slow");
     CHECK(error_line({"no INFO is there"}) == "no INFO is there");
   }
 

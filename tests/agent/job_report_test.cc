@@ -297,6 +297,34 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(to_lines(report), "  had ended with exit code 0 before that: ranks 1, 4..7"));
   }
 
+  TEST_CASE("a full /dev/shm is not a full disk, and a data loader's error is one's own") {
+    rendezvous::Failure failure = boom();
+    for (auto [words, step] :
+         {std::pair{"RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2>: No "
+                    "space left on device (28)",
+                    "make /dev/shm larger"},
+          {"OSError: [Errno 28] No space left on device: 'a.pt'", "make room on the disk"},
+          {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is",
+           "make /dev/shm larger"},
+          {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ",
+           "the kernel or"},
+          {"RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly",
+           "run with num_workers"},
+          {"ValueError: Caught ValueError in DataLoader worker process 0.", "correct what its"}}) {
+      failure.stderr_tail = words;
+      CHECK(next_step({.failures = {failure}}).starts_with(step));
+    }
+  }
+
+  TEST_CASE("where the last words are no error, the code is what there is") {
+    rendezvous::Failure failure{.status = {.exit_code = 3}};
+    failure.stderr_tail = "INFO:root:epoch 3\n";
+    CHECK(next_step({.failures = {failure}}).starts_with("its last words above are no error: "));
+    failure.message = "KeyboardInterrupt";
+    failure.status = {.signal = SIGINT};
+    CHECK(next_step({.failures = {failure}}).find("KeyboardInterrupt") != std::string::npos);
+  }
+
   TEST_CASE("a limit that was met is named") {
     rendezvous::Failure failure = boom();
     failure.stderr_tail = "RuntimeError: can't start new thread\n";

@@ -23,11 +23,35 @@ TEST_SUITE("agent/report/report") {
     CHECK(stopping(3, true, 30s) == "stopping the other 3 workers (at most 30 s), then ");
     CHECK(stopping(1, true, 30s) == "stopping the other worker (at most 30 s), then ");
     CHECK(stopping(4, false, 29s + 1ms) == "stopping 4 workers (at most 30 s), then ");
+    CHECK(stopping(2, false, 0s) == "stopping 2 workers (at once), then ");
     CHECK(stopping(0, true, 30s) == "");
     CHECK(restart_of(1, 3) == "restart 1 of 3");
     CHECK(why_no_restart(3) == "the end, since all 3 restarts are spent");
     CHECK(why_no_restart(1) == "the end, since the one restart is spent");
     CHECK(why_no_restart(0) == "the end, since --max-restarts is 0");
+  }
+
+  TEST_CASE("a signal to stop is answered with what it does, and what another one would") {
+    const MonoTime now{100s};
+    auto effect = [&](const State& state, bool is_repeated = false) {
+      return effect_of_stop(state, {.is_sigterm_repeated = is_repeated}, SIGTERM, 30s, now);
+    };
+    State running{.phase = Phase::Running};
+    CHECK(effect(running) == "stopping the workers (at most 30 s; a second signal: SIGKILL)");
+    CHECK(effect(running, true) == "stopping the workers (at most 30 s)");
+    CHECK(effect({.phase = Phase::Waiting}) == "ending");
+    State stopping{.phase = Phase::Stopping};
+    stopping.deadline = now + 8s;
+    CHECK(effect(stopping) == "already stopping (at most 8 s; a second signal: SIGKILL)");
+    stopping.shutdown_signal = SIGINT;
+    stopping.asked_at = now - kOneRequest + 1ms;
+    CHECK(effect(stopping) ==
+          "already stopping (at most 8 s; one that comes a second later: SIGKILL)");
+    stopping.asked_at = now - kOneRequest;
+    CHECK(effect(stopping) == "SIGKILL to what still runs");
+    CHECK(effect(stopping, true) == "already stopping (at most 8 s)");
+    stopping.is_killed = true;
+    CHECK(effect(stopping) == "what still runs has got SIGKILL");
   }
 
   TEST_CASE("the exit code tells as much as is wanted") {

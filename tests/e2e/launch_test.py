@@ -403,7 +403,7 @@ open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").close()
         run.terminate()
         while "received SIGTERM; stopping the workers" not in run.stderr.readline():
             pass
-        # One that comes within half a second belongs to the first.
+        # One that comes within a second belongs to the first.
         def has_ended():
             run.terminate()
             return run.poll() is not None

@@ -197,8 +197,8 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       result.stuck = std::move(left);
       co_return result;
     }
-    // What a handler of SIGTERM starts, such as an upload, is its process's affair while that lives.
-    // A parent comes before its children here.
+    // What a handler of SIGTERM starts, such as an upload, is its process's affair while that
+    // lives. A parent comes before its children here.
     std::set<pid_t> with_handlers = asked;
     for (Leftover& leftover : left) {
       bool is_of_a_handler = with_handlers.contains(leftover.parent);
