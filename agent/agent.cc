@@ -390,6 +390,9 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
                            ? "the workers of this node have succeeded, and start again only "
                              "if the others begin another round"
                            : "another round";
+    if (state_.failure)
+      logger_->error("{}; it costs no restart, since the round had ended for another reason",
+                     describe(*state_.failure));
     logger_->warn("{}; {}{}  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), grace()), then, fields);
     stop_file_.on(stop_reason::event::Published{worker::StopCause::NewRound, stop.why});

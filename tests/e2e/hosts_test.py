@@ -64,6 +64,20 @@ class HostsTest(HostsCase):
         self.assertTrue(all("restart 0 " in line for line in self.started), self.started)
         self.assert_all_succeed(*agents)
 
+    def test_a_worker_that_fails_while_its_node_is_cut_off_is_reported_there(self):
+        agents = self.all_three("--nnodes=1:3", QUICK)
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(2))
+        self.hosts.isolate(2)
+        self.make_fail(rank=2, restart=0, code=7)
+        agents[2].says("exited with code 7; it costs no restart, since the round had ended for another reason")
+        (self.path / "fail.2.0").unlink()
+        self.until_round("0 0/2", "1 1/2", since=before)
+        before = len(self.started)
+        self.hosts.heal(2)
+        self.until_round("0 0/3", "1 1/3", "2 2/3", since=before)
+        self.assert_all_succeed(*agents)
+
     def test_a_host_that_hears_but_is_not_heard_is_given_up(self):
         agents = self.all_three("--nnodes=1:3", QUICK)
         before = len(self.started)
