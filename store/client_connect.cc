@@ -38,6 +38,10 @@ constexpr Duration kLongestPause = std::chrono::seconds(2);
 // An address that swallows what it is sent must not use up the time of the others.
 constexpr Duration kAddressTimeout = std::chrono::seconds(5);
 
+// When other sockets are tried beside the first one, and how many.
+constexpr Duration kNextSyn = std::chrono::milliseconds(250);
+constexpr int kMoreSyns = 3;
+
 // A server without our extensions closes a connection that asks for them.  So does one that renews
 // its common namespace at that moment, which is why one such closing is not believed.
 constexpr int kProbes = 2;
@@ -361,22 +365,36 @@ std::string printable(std::string_view bytes) {
   return bytes.size() > kShownBytes ? text + "..." : text;
 }
 
-Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint address,
-                              MonoTime deadline) {
-  std::string what =
-      "connect to " + to_string(Endpoint{address.address().to_string(), address.port()});
+// The kernel repeats a lost SYN after a second, which a node whose link was away for a moment may
+// not have: `more` other sockets are tried beside this one, one after the other.
+Async<tcp::socket> race_to(asio::any_io_executor executor, tcp::endpoint address, std::string what,
+                           MonoTime deadline, int more) {
   Fd fd(::socket(address.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) co_return system_error(errno, what);
   tcp::socket socket(executor, address.protocol(), fd.release());
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  asio::steady_timer timer(executor, std::min(deadline, mono_now() + kAddressTimeout));
-  auto outcome = co_await (socket.async_connect(address, asio::as_tuple(asio::use_awaitable)) ||
-                           timer.async_wait(asio::as_tuple(asio::use_awaitable)));
-  if (outcome.index() == 1) co_return Error{Errc::TimedOut, what + ": no answer"};
+  auto others = [&]() -> Async<tcp::socket> {
+    asio::steady_timer timer(executor,
+                             more > 0 ? std::min(deadline, mono_now() + kNextSyn) : deadline);
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (mono_now() >= deadline) co_return Error{Errc::TimedOut, what + ": no answer"};
+    co_return co_await race_to(executor, address, what, deadline, more - 1);
+  };
+  auto outcome =
+      co_await (socket.async_connect(address, asio::as_tuple(asio::use_awaitable)) || others());
+  if (outcome.index() == 1) co_return std::get<1>(std::move(outcome));
   error_code error = std::get<0>(std::get<0>(outcome));
   if (error) co_return Error{error, what};
   co_return socket;
+}
+
+Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint address,
+                              MonoTime deadline) {
+  std::string what =
+      "connect to " + to_string(Endpoint{address.address().to_string(), address.port()});
+  return race_to(executor, address, std::move(what),
+                 std::min(deadline, mono_now() + kAddressTimeout), kMoreSyns);
 }
 
 }  // namespace ddprun::store

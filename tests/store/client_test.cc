@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/client.h"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cstdio>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -59,6 +63,30 @@ asio::awaitable<void> note(Async<T> call, std::string& outcome) {
 template <class T>
 asio::awaitable<void> keep(Async<T> call, std::optional<Result<T>>& outcome) {
   outcome.emplace(co_await std::move(call));
+}
+
+Fd connected_to(std::uint16_t port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+// How many sockets of this machine have asked for a connection to `port` and have no answer yet.
+int waiting_for_syn_ack(std::uint16_t port) {
+  constexpr int kSynSent = 2;  // /proc/net/tcp's state
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  int count = 0;
+  while (std::getline(table, line)) {
+    unsigned remote_port = 0;
+    unsigned state = 0;
+    bool is_read = std::sscanf(line.c_str(), "%*u: %*x:%*x %*x:%x %x", &remote_port, &state) == 2;
+    count += static_cast<int>(is_read && remote_port == port && state == kSynSent);
+  }
+  return count;
 }
 
 // A server and its clients on one thread, as in a program.
@@ -500,6 +528,29 @@ TEST_SUITE("store/client") {
     run_until([&] { return client.has_value(); });
     CHECK(client->value()->has_extensions());
     client->value()->close();
+  }
+
+  TEST_CASE_FIXTURE(Loop,
+                    "a SYN that is lost is repeated by another socket before the kernel does") {
+    Fd listener = std::move(*bind_on({.host = "127.0.0.1", .port = 0}));
+    REQUIRE(::listen(listener.get(), 0) ==
+            0);  // full with one connection: others' SYNs are dropped
+    const std::uint16_t port = local_port(listener.get()).value();
+    Fd first = connected_to(port);
+    const Endpoint there{.host = "127.0.0.1", .port = port};
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(keep(Client::connect(context.get_executor(), there,
+                                     {.connect_timeout = kLimit, .tries_once = true}),
+                     client));
+    run_until([&] { return waiting_for_syn_ack(port) >= 2; });
+    Fd taken(::accept(listener.get(), nullptr, nullptr));
+    Fd second;
+    run_until([&] {
+      second = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+      return bool(second);
+    });
+    tasks.cancel();  // before `client` goes
+    run_until([this] { return tasks.empty(); });
   }
 
   TEST_CASE_FIXTURE(Loop, "a listener that never answers does not hold a client for ever") {
