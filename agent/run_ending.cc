@@ -110,6 +110,10 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
   if (!outcome_.loss.empty() && !report.error.empty())
     report.error = outcome_.loss + "; then " + report.error;
   report.loss = outcome_.loss;
+  const bool has_missed_end = !outcome_.loss.empty() || !state.error.empty();
+  report.had_succeeded_here = exit_code != 0 && has_missed_end && !is_stopped && !is_by_worker_ &&
+                              state.stop_reason == StopReason::Succeeded &&
+                              report.time->until_training.has_value();
   report.slowest = outcome_.slowest;
   if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);
   if (const auto& outside = parts_.stop_file.reason()) {

@@ -306,6 +306,9 @@ std::string step_after_loss(const std::string& loss) {
 std::string next_step(const JobReport& report) {
   if (report.exit_code == 0) return "";
   if (is_by_worker(report)) return by_failure(report.failures.back(), ended_before(report));
+  if (report.had_succeeded_here)
+    return "see on the other nodes whether the run has ended well; if so, only this node's exit "
+           "code is wrong";
   if (!report.loss.empty()) return step_after_loss(report.loss);
   const Advice* advice = find_words(kByError, report.error);
   return std::string(advice == nullptr ? kOtherError : advice->text);

@@ -79,6 +79,9 @@ std::string had_finished(const std::vector<int>& ranks) {
   return "had ended with exit code 0 before that: " + name_ranks(ranks);
 }
 
+constexpr std::string_view kHadSucceeded =
+    "  the workers of this node had all succeeded: the run may have ended well on the others";
+
 // One line for all that we stopped, one for those that fell by themselves.
 void add_victims(const std::vector<Victim>& victims, std::vector<std::string>& lines) {
   std::vector<int> stopped;
@@ -211,6 +214,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
     add_victims(report.victims, lines);
   } else {
     lines.push_back("FAILED: " + report.error);
+    if (report.had_succeeded_here) lines.emplace_back(kHadSucceeded);
   }
   add_attempts(report, lines);
   if (std::string again = stragglers(report.failures); !again.empty())

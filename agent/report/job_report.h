@@ -44,9 +44,11 @@ struct JobReport {
   std::vector<std::string> dumps{};  // of NCCL's flight recorder, of all attempts on this node
   std::string error;                 // why the job cannot go on, where no worker is the reason
   std::string loss{};                // of a node, for which the run has waited in vain
-  std::string slowest{};             // the slowest worker, a sentence; empty: none was
-  std::string log_path;              // the run's log folder on this node; empty: none
-  LogLoss log_loss{};                // of a log file here that is not whole
+  // Whether all workers of this node had succeeded, where the others' end was not heard.
+  bool had_succeeded_here = false;
+  std::string slowest{};                   // the slowest worker, a sentence; empty: none was
+  std::string log_path;                    // the run's log folder on this node; empty: none
+  LogLoss log_loss{};                      // of a log file here that is not whole
   std::optional<OutsideSignal> outside{};  // the last one
   std::optional<TimeAccount> time{};       // where this node's time has gone
   bool could_be_warm = false;              // its restarts: --warm-restarts was not given

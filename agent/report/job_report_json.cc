@@ -93,6 +93,7 @@ std::string to_json(const JobReport& report) {
                {"failures", Json::array()},
                {"victims", Json::array()},
                {"finished", ended_before(report)},
+               {"had_succeeded_here", report.had_succeeded_here},
                {"left_behind", report.stuck},
                {"flight_recorder", report.dumps},
                {"slowest", text_or_null(report.slowest)},

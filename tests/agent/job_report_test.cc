@@ -348,6 +348,15 @@ TEST_SUITE("agent/report/job_report") {
     }
   }
 
+  TEST_CASE("a node whose workers had succeeded may be wrong about the run") {
+    JobReport report{.exit_code = 80, .error = "too few nodes came", .had_succeeded_here = true};
+    CHECK(has(to_lines(report),
+              "  the workers of this node had all succeeded: the run may have "
+              "ended well on the others"));
+    CHECK(next_step(report).starts_with("see on the other nodes whether the run has ended well"));
+    CHECK(nlohmann::json::parse(to_json(report))["had_succeeded_here"] == true);
+  }
+
   TEST_CASE("a job without a failed worker says why") {
     JobReport report{.exit_code = 80, .error = "worker store: bind: Address already in use"};
     CHECK(to_lines(report) ==

@@ -78,6 +78,14 @@ class HostsTest(HostsCase):
         self.until_round("0 0/3", "1 1/3", "2 2/3", since=before)
         self.assert_all_succeed(*agents)
 
+    def test_a_node_that_is_cut_off_at_the_end_says_that_its_workers_had_succeeded(self):
+        agents = self.all_three("--nnodes=1:3", f"{QUICK},join_timeout=5")
+        self.addCleanup(lambda: self.hosts.heal(2))
+        self.hosts.isolate(2)
+        self.go()
+        agents[2].says("the workers of this node had all succeeded: the run may have ended well on the others")
+        self.assertEqual([agent.ends() for agent in agents], [0, 0, 80])
+
     def test_a_host_that_hears_but_is_not_heard_is_given_up(self):
         agents = self.all_three("--nnodes=1:3", QUICK)
         before = len(self.started)
