@@ -80,8 +80,8 @@ Json list_of(const std::vector<RankRange>& ranges) {
   return json;
 }
 
-std::vector<RankRange> read_ranges(Reader& reader, const char* name, std::size_t most) {
-  return reader.list(name, most, [](Reader& part) {
+std::vector<RankRange> read_ended_before(Reader& reader) {
+  return reader.list("ended_before", kMaxEndedNodes, [](Reader& part) {
     return RankRange{.first = part.integer("first", 0), .count = part.integer("count", 1)};
   });
 }
@@ -129,7 +129,7 @@ Failure read_failure(Reader& parent, const Json& json) {
   if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
   read_suspicion(reader, failure);
   if (reader.has("ended_before"))
-    failure.ended_before = read_ranges(reader, "ended_before", kMaxEndedNodes);
+    failure.ended_before = read_ended_before(reader);
   parent.include(reader);
   return failure;
 }

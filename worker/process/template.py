@@ -290,16 +290,19 @@ class Watched(dict):
     def note(self, what):
         frame = self.reading_frame()
         module = self.name_of(frame)
-        if self.read or module == "ctypes.util" or self.is_rank_noted(frame, what):
-            return  # ctypes.util gives all of them to a tool
-        self.read = f"{module} reads {what} when it is imported"
+        gives_all_to_a_tool = module == "ctypes.util"
+        if not (self.read or gives_all_to_a_tool or self.is_rank_noted(frame, what)):
+            self.read = f"{module} reads {what} when it is imported"
 
     def is_rank_noted(self, frame, what):
         """Whether a module of NOTED_RANKS reads it while it is imported, and not for somebody else."""
         module = self.name_of(frame)
         while self.name_of(frame) == module and frame.f_code.co_name != "<module>":
             frame = frame.f_back
-        return self.name_of(frame) == module and os.fsencode(what) in NOTED_RANKS.get(module, ("", "", ()))[2]
+        if module not in NOTED_RANKS or self.name_of(frame) != module:
+            return False
+        _, _, variables = NOTED_RANKS[module]
+        return os.fsencode(what) in variables
 
     def reader(self):
         return self.name_of(self.reading_frame())
