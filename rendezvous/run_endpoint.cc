@@ -471,7 +471,8 @@ store::Async<bool> RunEndpoint::host_if_possible() {
 
 void RunEndpoint::say_exposure(const Endpoint& listening) {
   std::string exposure = security_.exposure(listening);
-  if (!exposure.empty()) parts_.log(exposure);
+  // Once, though a node that stands in opens its port again and again.
+  if (!exposure.empty() && !std::exchange(has_said_exposure_, true)) parts_.log(exposure);
 }
 
 // `which`: what is to become of it.

@@ -173,7 +173,8 @@ class RunEndpoint {
   Host* here_ = nullptr;                   // of the last contact, if it is of this process
   Duration timeout_{};                     // of the attempt under way; zero: none
   MonoTime deadline_ = MonoTime::max();    // then it is over, unless the host answers before that
-  std::set<std::string> knocks_at_;        // where an answer is waited for
+  bool has_said_exposure_ = false;
+  std::set<std::string> knocks_at_;  // where an answer is waited for
   std::uint64_t knocks_ = 0;
   StoreCoordinator at_store_;  // of another program
   struct Leave {

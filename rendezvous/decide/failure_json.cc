@@ -128,8 +128,7 @@ Failure read_failure(Reader& parent, const Json& json) {
   if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
   if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
   read_suspicion(reader, failure);
-  if (reader.has("ended_before"))
-    failure.ended_before = read_ended_before(reader);
+  if (reader.has("ended_before")) failure.ended_before = read_ended_before(reader);
   parent.include(reader);
   return failure;
 }

@@ -156,7 +156,7 @@ class MemberTransition {
     bool is_sent_on = state_.unreached && state_.unreached->sent_back > 0;
     if (state_.is_joined) {
       if (!is_sent_on) want(action::NotifyUser{"reached " + where() + " again"});
-    } else if (!state_.told.empty()) {
+    } else if (!state_.told.empty() && !state_.is_own_host) {
       want(action::NotifyUser{"reached " + where()});
     }
     state_.told.clear();
