@@ -474,7 +474,7 @@ class TorchTest(FaultCase):
             "if __name__ == '__main__':\n"
             "    for batch in data.DataLoader(Bad(), num_workers=1): pass\n")
         self.fails(script, code=1)
-        self.check_report(0, "sample 5 is damaged", "next: run with num_workers=0")
+        self.check_report(0, "sample 5 is damaged", "next: correct what its last words above say")
 
     def test_a_rank_that_leaves_early_is_named(self):
         script = self.script(
