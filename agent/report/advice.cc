@@ -149,6 +149,13 @@ constexpr std::array kByError = {
     Advice{"is no entry of this version",
            "move it away if it is not this run's: another program, or another version of ddprun, "
            "has written it"},
+    Advice{"at file:", "make room on the disk of that folder: df -h", "No space left on device"},
+    Advice{"at file:", "make room for this user on the disk of that folder: quota",
+           "Disk quota exceeded"},
+    Advice{"at file:", "see that this user may write in that folder, on each node",
+           "Permission denied"},
+    Advice{"at file:", "see that this user may write in that folder, on each node",
+           "Read-only file system"},
     Advice{
         "at file:", "see that all nodes name the same folder, and that no firewall is between them",
         kNotMet},
@@ -257,11 +264,15 @@ std::string by_suspects(const rendezvous::Failure& failure) {
 }
 
 // Where nothing that is known has been said.
-std::string by_end(const rendezvous::Failure& failure) {
+std::string by_end(const rendezvous::Failure& failure, const LogLoss& log_loss) {
   if (failure.status.signal != 0) return by_signal(failure);
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
-  if (failure.traceback.empty() && failure.stderr_tail.empty()) {
+  const bool has_said_nothing = failure.traceback.empty() && failure.stderr_tail.empty();
+  if (has_said_nothing && !log_loss.empty())
+    return "what it said is lost: make room on the disk of the logs (df -h), or name another one: "
+           "--log-dir";
+  if (has_said_nothing) {
     std::string again = failure.log_path.empty() ? "run again with --redirects=3 and " : "";
     return "it said nothing on stderr: " + again +
            "look at its logs, or put torch's @record on the main function";
@@ -275,13 +286,14 @@ std::string by_end(const rendezvous::Failure& failure) {
          (failure.node.empty() ? "that node" : failure.node);
 }
 
-// `finished`: the ranks that had ended with exit code 0 before.
-std::string by_failure(const rendezvous::Failure& failure, const std::vector<int>& finished) {
+std::string by_failure(const JobReport& report) {
+  const rendezvous::Failure& failure = report.failures.back();
   if (!failure.suspects.empty()) return by_suspects(failure);
   std::string words = words_of(failure);
   const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words) : nullptr;
   if (advice == nullptr) advice = find_words(kByWords, words);
-  if (advice == nullptr) return by_end(failure);
+  if (advice == nullptr) return by_end(failure, report.log_loss);
+  const std::vector<int> finished = ended_before(report);
   if (finished.empty() || advice->after_others.empty()) return std::string(advice->text);
   return "see why " + name_ranks(finished) +
          " ended first, with exit code 0: " + std::string(advice->after_others);
@@ -305,7 +317,7 @@ std::string step_after_loss(const std::string& loss) {
 
 std::string next_step(const JobReport& report) {
   if (report.exit_code == 0) return "";
-  if (is_by_worker(report)) return by_failure(report.failures.back(), ended_before(report));
+  if (is_by_worker(report)) return by_failure(report);
   if (report.had_succeeded_here)
     return "see on the other nodes whether the run has ended well; if so, only this node's exit "
            "code is wrong";

@@ -263,6 +263,8 @@ TEST_SUITE("agent/report/job_report") {
     failure.log_path = "/logs/attempt_0/0";
     CHECK(next_step({.failures = {failure}})
               .starts_with("it said nothing on stderr: look at its logs, or put torch's @record"));
+    CHECK(next_step({.failures = {failure}, .log_loss = {.why = "the disk was full"}})
+              .starts_with("what it said is lost: make room on the disk of the logs"));
     failure.status = {.signal = SIGSEGV};
     CHECK(next_step({.failures = {failure}}).find("PYTHONFAULTHANDLER") != std::string::npos);
     failure.status = {.signal = SIGBUS};
@@ -390,6 +392,10 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(next_step(report).starts_with("see that etcd runs"));
     report.error = "cannot meet the other nodes at file:/shared/run1: connect: Connection refused";
     CHECK(next_step(report).starts_with("see that all nodes name the same folder"));
+    report.error = "cannot meet the other nodes at file:/r: write /r/x: No space left on device";
+    CHECK(next_step(report).starts_with("make room on the disk of that folder"));
+    report.error = "cannot meet the other nodes at file:/r: open /r/x: Permission denied";
+    CHECK(next_step(report).starts_with("see that this user may write"));
   }
 
   TEST_CASE("a host that closes the connection at once may refuse the address, or be full") {
