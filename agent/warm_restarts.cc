@@ -241,9 +241,11 @@ void WarmRestarts::fork_now(const std::vector<process::ProcessSpec>& specs, Then
     }
     auto took = std::chrono::duration<double, std::milli>(mono_now() - began);
     auto tenths = static_cast<long>(took.count() * 10);
-    parts_.on_info("forked " + count_of(static_cast<int>(forks->size()), "worker") +
-                   " from the template in " + std::to_string(tenths / 10) + "." +
-                   std::to_string(tenths % 10) + " ms");
+    parts_.on_info(
+        "forked " + count_of(static_cast<int>(forks->size()), "worker") + " from the template" +
+        (tenths == 0
+             ? ", ahead of time"
+             : " in " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms"));
     then(std::move(*forks));
   };
   template_->fork(static_cast<int>(specs.size()), std::move(forked));
