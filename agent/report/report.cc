@@ -11,14 +11,18 @@
 namespace ddprun::agent {
 namespace {
 
-// " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.
+// " after 2 restarts (rank 1 was killed by SIGKILL; rank 0 exited with code 9)", or nothing.  Of
+// many causes the first ones are told.
 std::string restarts_so_far(const RunOutcome& outcome) {
+  constexpr int kMostTold = 5;
   if (outcome.restart_count == 0) return "";
   std::string causes;
+  int count = 0;
   for (const rendezvous::Failure& failure : outcome.failures) {
     if (failure.restart_count >= outcome.restart_count) continue;  // led to no restart
-    causes += (causes.empty() ? "" : "; ") + describe_briefly(failure);
+    if (++count <= kMostTold) causes += (causes.empty() ? "" : "; ") + describe_briefly(failure);
   }
+  if (count > kMostTold) causes += "; and " + std::to_string(count - kMostTold) + " more";
   std::string again = stragglers(outcome.failures);
   return " after " + count_of(outcome.restart_count, "restart") +
          (causes.empty() ? "" : " (" + causes + ")") + (again.empty() ? "" : "; " + again);

@@ -80,6 +80,17 @@ TEST_SUITE("agent/report/report") {
               .ends_with("; rank 1 on node2 kept others waiting in 2 attempts"));
   }
 
+  TEST_CASE("of many restarts the closing line tells the first causes") {
+    RunOutcome outcome{.failures = {}, .restart_count = 200};
+    for (int attempt = 0; attempt < 200; ++attempt) {
+      outcome.failures.push_back(killed);
+      outcome.failures.back().restart_count = attempt;
+    }
+    std::string line = closing_line({.phase = Phase::Finished}, config, outcome, 0);
+    CHECK(line.size() < 300);
+    CHECK(line.find("rank 5 was killed by SIGKILL; and 195 more)") != std::string::npos);
+  }
+
   TEST_CASE("the closing line tells what became of the run, and what happened on the way") {
     State state{.phase = Phase::Finished};
     RunOutcome outcome;
