@@ -23,6 +23,7 @@ void ReportWriter::pass_up(const std::string& path, worker::ErrorReport words,
                            const rendezvous::Failure& failure, int exit_code) {
   if (path.empty()) return;
   if (words.message.empty()) words.message = describe(failure);
+  if (words.traceback.empty()) words.traceback = words.message;  // all that torchrun shows of it
   if (words.timestamp == 0) {
     auto since_epoch = wall_now().time_since_epoch();
     words.timestamp = std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();

@@ -61,6 +61,7 @@ constexpr std::array kByWords = {
            "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes"},
     Advice{"Detected mismatch between collectives",
            "correct the rank whose collective differs: its last words above name both"},
+    Advice{"as the module name.", "give -m the module's name as Python says, or leave out -m"},
     Advice{"ModuleNotFoundError",
            "install the module for the Python that runs the workers, or set PYTHONPATH"},
     Advice{"No module named",
@@ -292,6 +293,12 @@ std::string by_failure(const JobReport& report) {
   std::string words = words_of(failure);
   const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words) : nullptr;
   if (advice == nullptr) advice = find_words(kByWords, words);
+  const bool was_passed_on = report.outside && failure.status.signal != 0 &&
+                             process::signal_name(failure.status.signal) == report.outside->signal;
+  if (advice == nullptr && was_passed_on)
+    return report.outside->signal +
+           " came to ddprun and was passed on: give the script a handler, before it imports torch, "
+           "or name other signals in --signals-to-forward";
   if (advice == nullptr) return by_end(failure, report.log_loss);
   const std::vector<int> finished = ended_before(report);
   if (finished.empty() || advice->after_others.empty()) return std::string(advice->text);

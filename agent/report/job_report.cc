@@ -220,8 +220,9 @@ std::vector<std::string> to_lines(const JobReport& report) {
   if (std::string again = stragglers(report.failures); !again.empty())
     lines.push_back("  again and again: " + again);
   if (report.outside) {
-    lines.push_back("  signalled from outside: " + report.outside->signal + ", " +
-                    report.outside->words);
+    bool says_signal = report.outside->words.find(report.outside->signal) != std::string::npos;
+    lines.push_back("  signalled from outside: " +
+                    (says_signal ? "" : report.outside->signal + ", ") + report.outside->words);
   }
   if (!report.stuck.empty()) {
     std::size_t more = report.stuck.size() - 1;

@@ -86,11 +86,20 @@ Result<std::vector<std::string>> start_of_command(ConfigBuilder& builder) {
   bool is_program = builder.given("no-python") != nullptr;
   if (builder.given("module") != nullptr) {
     if (is_program) return invalid("--module and --no-python exclude each other");
+    bool is_file =
+        script.ends_with(".py") && builder.machine.file_kind(script) != FileKind::Missing;
+    if (is_file)
+      return invalid("-m '" + script + "' is a file: a module's name has no .py and dots for " +
+                     "slashes; or leave out -m");
     builder.why_cold.clear();
     return python(builder, {"-m"});
   }
   if (is_program) return program(builder, false);
   if (script == "-") {  // Python reads the script from its stdin
+    if (builder.workers().local_world_size > 1)
+      return invalid("the script '-' is read from stdin, which only one worker can read: give " +
+                     std::to_string(builder.workers().local_world_size) +
+                     " workers a file, or /dev/stdin where it is one");
     builder.why_cold = "for a script from stdin";
     return python(builder, {});
   }

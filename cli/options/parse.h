@@ -54,7 +54,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_rdzv_conf(const O
 // Cuts at commas, but ",," is a comma.  Empty pieces are kept.
 std::vector<std::string> split_texts(const std::string& text);
 
-// Cuts at commas.  Empty pieces are kept.
+// Cuts at commas, and takes blanks off the pieces.  Empty ones are kept.
 std::vector<std::string> split_commas(const std::string& text);
 
 }  // namespace ddprun::cli

@@ -327,6 +327,17 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(next_step({.failures = {failure}}).find("KeyboardInterrupt") != std::string::npos);
   }
 
+  TEST_CASE("a signal that was passed on to a worker without a handler") {
+    JobReport report{
+        .failures = {{.status = {.signal = SIGUSR2}}},
+        .outside = OutsideSignal{
+            .signal = "SIGUSR2", .reason = "signal", .words = "told from outside by SIGUSR2"}};
+    CHECK(next_step(report).starts_with("SIGUSR2 came to ddprun and was passed on: "));
+    CHECK(has(to_lines(report), "  signalled from outside: told from outside by SIGUSR2"));
+    report.outside->signal = "SIGUSR1";
+    CHECK(next_step(report).starts_with("somebody sent that signal"));
+  }
+
   TEST_CASE("a limit that was met is named") {
     rendezvous::Failure failure = boom();
     failure.stderr_tail = "RuntimeError: can't start new thread\n";

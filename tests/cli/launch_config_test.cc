@@ -177,6 +177,9 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({}) == "no script or program to run; see ddprun --help");
     CHECK(why_not({"tain.py"}) == "script 'tain.py' does not exist");
     CHECK(why_not({"--no-python", "missing"}) == "program 'missing' was not found in PATH");
+    CHECK(why_not({"--nproc-per-node=2", "-"})
+              .starts_with("the script '-' is read from stdin, which only one worker can read: "));
+    CHECK(why_not({"-m", "train.py"}).starts_with("-m 'train.py' is a file: "));
     CHECK(why_not({"-m", "--no-python", "x"}) == "--module and --no-python exclude each other");
   }
 
@@ -351,6 +354,9 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(policy.silence_limit() == std::chrono::seconds(6));
     CHECK(conf("is_host=True,read_timeout=7").network->is_host == true);
     CHECK(conf("is_host=0").network->is_host == false);
+    policy = conf(" join_timeout = 60, last_call_timeout=2.5 ").network->member.node.policy;
+    CHECK(policy.join_timeout == std::chrono::seconds(60));
+    CHECK(policy.last_call_timeout == std::chrono::milliseconds(2500));
     auto why = [this](const std::string& text) {
       return why_not({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=" + text, "train.py"});
     };
@@ -597,6 +603,9 @@ TEST_SUITE("cli/config/launch_config") {
           "--rdzv-conf='timeout' is not of the form KEY=VALUE,KEY=VALUE");
     CHECK(why_not({"--node-rank=1", "train.py"}) ==
           "--node-rank=1: with one node only 0 is possible");
+    CHECK(accepted({"--nproc-per-node= 4 ", "--local-ranks-filter=0, 2", "--nnodes= 1 : 1 ",
+                    "--max-restarts= 1", "--signals-to-handle=SIGTERM, SIGINT", "train.py"})
+              .agent.workers.local_world_size == 4);
     CHECK(why_not({"--local-ranks-filter=a", "train.py"}) ==
           "--local-ranks-filter='a' is not a list of local ranks such as 0,1");
   }

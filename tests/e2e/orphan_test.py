@@ -138,6 +138,17 @@ class OrphanTest(LaunchCase):
         wait_until(lambda: not (self.path / "memory").exists(), "it has removed the memory")
         run.communicate(timeout=LIMIT)
 
+    def test_pythons_own_helpers_are_not_left_behind(self):
+        (self.path / "spawns.py").write_text(
+            "import multiprocessing as mp\n"
+            "if __name__ == '__main__':\n"
+            "    for method in ('spawn', 'forkserver'):\n"
+            "        with mp.get_context(method).Pool(1) as pool: assert pool.map(abs, [-1]) == [1]\n")
+        run = self.start("spawns.py")
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 0, stderr)
+        self.assertNotIn("left behind", stderr)
+
     def test_what_a_handler_starts_may_end(self):
         """An upload at SIGTERM, by a process that a worker has left behind."""
         run = self.start("--no-python", "sh", "-c",

@@ -141,6 +141,15 @@ bool is_on_its_way(pid_t pid, const AskedGroups& asked) {
   return (caught >> (asked.signal - 1) & 1) != 0;
 }
 
+// multiprocessing's resource tracker and fork server end a moment after the process that uses them:
+// nobody has left them behind.  They are known by the command that multiprocessing starts them
+// with.
+bool is_helper_of_python(pid_t pid) {
+  std::string command = text_of_process(pid, "cmdline");
+  return command.find("from multiprocessing.resource_tracker import main") != std::string::npos ||
+         command.find("from multiprocessing.forkserver import main") != std::string::npos;
+}
+
 }  // namespace
 
 std::string to_string(const std::vector<Leftover>& leftovers) {
@@ -212,7 +221,8 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
                  asked.insert(leftover.pid).second && !is_on_its_way(leftover.pid, scope.asked)) {
         process.send(SIGTERM);
       }
-      if (seen.insert(leftover.pid).second) result.found.push_back(std::move(leftover));
+      bool is_news = seen.insert(leftover.pid).second && !is_helper_of_python(leftover.pid);
+      if (is_news) result.found.push_back(std::move(leftover));
     }
     asio::steady_timer timer(co_await asio::this_coro::executor);
     MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));

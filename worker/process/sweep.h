@@ -80,7 +80,7 @@ std::vector<Leftover> descendants_of(pid_t pid);
 std::string obstacle_to_sweep(const std::string& proc = "/proc");
 
 struct SweepResult {
-  std::vector<Leftover> found;  // what had been left behind
+  std::vector<Leftover> found;  // what had been left behind, without Python's own helpers
   // What did not even end by SIGKILL; its name says what it does: "dd, in D state in nfs_wait".
   std::vector<Leftover> stuck;
 };
