@@ -391,7 +391,7 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
                              "if the others begin another round"
                            : "another round";
     if (state_.failure)
-      logger_->error("{}; it costs no restart, since the round had ended for another reason",
+      logger_->error("{}; it costs no restart, since the round ends for another reason",
                      describe(*state_.failure));
     logger_->warn("{}; {}{}  {}", stop.why,
                   stopping(state_.running, state_.failure.has_value(), grace()), then, fields);

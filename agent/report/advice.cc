@@ -142,6 +142,16 @@ constexpr std::string_view kClosedAtOnce =
     "else see that the endpoint names the first node and no other program answers there";
 constexpr std::string_view kNotMet = "cannot meet the other nodes";
 
+// For a node that is not let in, be it at the first time or when it comes back.
+constexpr std::array kByRefusedProof = {
+    Advice{"uses MUNGE, and this node has a secret", kSameAuth},
+    Advice{"does not use MUNGE, and this node does", kSameAuth},
+    Advice{"asks for the secret of the run", kSameSecret},
+    Advice{"has another secret than this node", kSameSecret},
+    Advice{"does not know this node's secret", kSameSecret},
+    Advice{"asks for no secret, and this node has one", kSameSecret},
+};
+
 // For a job that no worker has ended.
 constexpr std::array kByError = {
     Advice{"no member of etcd can be used",
@@ -172,18 +182,12 @@ constexpr std::array kByError = {
            "see why names are not looked up on this machine: getent hosts NAME; or give the "
            "endpoint as an address"},
     Advice{"Host not found", "correct the host's name in the endpoint, or the name service"},
-    Advice{"uses MUNGE, and this node has a secret", kSameAuth},
-    Advice{"does not use MUNGE, and this node does", kSameAuth},
     Advice{"of the cluster (MUNGE)",
            "start all nodes of a run as the same user, or give the run an endpoint of its own"},
     Advice{
         "MUNGE: ",
         "see that munged runs on all nodes, with the same key and clock (munge -n | unmunge), or "
         "give the run a secret: --rdzv-secret-file"},
-    Advice{"asks for the secret of the run", kSameSecret},
-    Advice{"has another secret than this node", kSameSecret},
-    Advice{"does not know this node's secret", kSameSecret},
-    Advice{"asks for no secret, and this node has one", kSameSecret},
     Advice{"cannot start its workers", "mend that on that node, and start all nodes again"},
     Advice{
         "the server does not answer",
@@ -328,8 +332,9 @@ std::string next_step(const JobReport& report) {
   if (report.had_succeeded_here)
     return "see on the other nodes whether the run has ended well; if so, only this node's exit "
            "code is wrong";
-  if (!report.loss.empty()) return step_after_loss(report.loss);
-  const Advice* advice = find_words(kByError, report.error);
+  const Advice* advice = find_words(kByRefusedProof, report.error);
+  if (advice == nullptr && !report.loss.empty()) return step_after_loss(report.loss);
+  if (advice == nullptr) advice = find_words(kByError, report.error);
   return std::string(advice == nullptr ? kOtherError : advice->text);
 }
 

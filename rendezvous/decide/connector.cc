@@ -108,9 +108,11 @@ void Connector::connect_again(Duration most, Duration longest) {
   attempt(std::min(most, pause));
 }
 
-// Often enough that the host may be away for most of the time that the workers have.
+// Often enough that the host may be away for most of the time that the workers have; and the node
+// is not given up whose workers have succeeded, since that would make them all run again.
 void Connector::connect_again_in_time() {
-  Duration longest = has_workers(state_) ? lease(state_, config_) / 20 : kLongestPause;
+  bool is_part_of_round = has_workers(state_) || state_.workers == Workers::Succeeded;
+  Duration longest = is_part_of_round ? lease(state_, config_) / 20 : kLongestPause;
   connect_again(kLongestPause, std::min(longest, kLongestPause));
 }
 

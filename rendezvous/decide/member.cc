@@ -166,8 +166,10 @@ class MemberTransition {
                        where() + " now, and " + coordinator::agent_text(before, "the one") +
                        " that did is gone with what it knew of this round");
       }
-      // Another coordinator may have gone on without this node, and this one would not know of it.
-      bool is_late = now_ - state_.pulse_at >= lease(state_, config_);
+      // Another coordinator may have gone on without this node, and this one would not know of it:
+      // workers must not run beside those.
+      bool is_late =
+          now_ - state_.pulse_at >= lease(state_, config_) && !waits_for_verdict(state_, config_);
       if (!knows_us && is_late)
         return cut_off(where() + " was away for longer than the lease of this node");
       return resume();
@@ -282,6 +284,9 @@ class MemberTransition {
       }
     } else if (now_ >= std::max(loses_contact_at(state_, config_), reads_until(state_, config_))) {
       std::string silence = seconds_text(now_ - state_.pulse_at);
+      if (waits_for_verdict(state_, config_))
+        return give_up(where() + ", where the nodes meet, has been silent for " + silence +
+                       ", since the workers of this node succeeded");
       return cut_off(hosts_with_lease(state_, config_)
                          ? "this node, which hosts the run, has heard too few of the others for " +
                                silence + ", and they may go on without it"

@@ -40,6 +40,11 @@ bool has_workers_of(const State& state, std::uint64_t round) {
          state.last->number == round;
 }
 
+bool waits_for_verdict(const State& state, const Config& config) {
+  return state.is_joined && state.workers == Workers::Succeeded && state.is_at_daemon &&
+         !config.may_move();
+}
+
 bool is_unheard_for_long(const State& state, const Config& config, MonoTime now) {
   return state.unheard_since &&
          now - *state.unheard_since >= config.patience(state.last.has_value());
@@ -153,6 +158,7 @@ MonoTime end_of_lease(const State& state, const Config& config) {
 // comes an interval later: a blink of the network must fit in between.  The workers keep a fifth of
 // the silence limit to end by themselves before the end of the lease.
 MonoTime loses_contact_at(const State& state, const Config& config) {
+  if (waits_for_verdict(state, config)) return state.pulse_at + config.patience(true);
   const Duration limit = contact_limit(state, config);
   const MonoTime soonest = state.pulse_at + limit;
   if (!hosts_with_lease(state, config) || !has_workers(state)) return soonest;

@@ -163,6 +163,11 @@ bool has_workers(const State& state);
 // Its workers of that round run, and the coordinator may count on them.
 bool has_workers_of(const State& state, std::uint64_t round);
 
+// Whether its workers have succeeded and a daemon, which no other place stands in for, is to say
+// that the others' have.  However long that is away, it asks as the same node: as another one it
+// would begin a round, and all would run again.
+bool waits_for_verdict(const State& state, const Config& config);
+
 // Something answers there, and that is no coordinator that lives.
 bool is_unheard_for_long(const State& state, const Config& config, MonoTime now);
 

@@ -338,6 +338,15 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(next_step(report).starts_with("somebody sent that signal"));
   }
 
+  TEST_CASE("who comes back to a host with another secret is told of that") {
+    JobReport report{.exit_code = 80,
+                     .error =
+                         "h:1, where the nodes meet, was lost: h:1 has another secret than this "
+                         "node",
+                     .loss = "h:1, where the nodes meet, was lost"};
+    CHECK(next_step(report).find("the same secret") != std::string::npos);
+  }
+
   TEST_CASE("a limit that was met is named") {
     rendezvous::Failure failure = boom();
     failure.stderr_tail = "RuntimeError: can't start new thread\n";

@@ -70,7 +70,7 @@ class HostsTest(HostsCase):
         self.addCleanup(lambda: self.hosts.heal(2))
         self.hosts.isolate(2)
         self.make_fail(rank=2, restart=0, code=7)
-        agents[2].says("exited with code 7; it costs no restart, since the round had ended for another reason")
+        agents[2].says("exited with code 7; it costs no restart, since the round ends for another reason")
         (self.path / "fail.2.0").unlink()
         self.until_round("0 0/2", "1 1/2", since=before)
         before = len(self.started)

@@ -254,6 +254,17 @@ class LeaseTest(Calm, BeatsCase):
             self.assert_all_succeed(*nodes)
         self.assert_started(2)
 
+    def test_a_job_that_has_ended_while_ddpd_is_away_is_not_run_again(self):
+        nodes = [self.start("--nnodes=2", QUICK) for _ in range(2)]
+        self.until_world(2)
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        self.go()
+        threading.Event().wait(4)  # two leases
+        with Ddpd(port=port):
+            self.assert_all_succeed(*nodes)
+        self.assert_started(2)
+
     def test_a_failure_after_a_restart_of_ddpd_is_known_everywhere(self):
         nodes = [self.start("--nnodes=2", "--max-restarts=1", QUICK) for _ in range(2)]
         self.until_world(2)

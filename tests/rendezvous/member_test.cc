@@ -444,6 +444,33 @@ TEST_CASE("Member: the next coordinator of a daemon takes the round over, within
   }
 }
 
+TEST_CASE("Member: whose workers have succeeded, and who waits for a daemon, stays the same node") {
+  Play play;
+  play.wants_round();
+  play.connects("d1", true);
+  play.hears(command::Round{.number = 4});
+  play.on(member::event::WorkersSucceeded{});
+  play.loses_connection();
+  std::string said;
+  auto ticks_for = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      play.now.mono += 1s;
+      said += play.on(member::event::Tick{});
+    }
+  };
+  SUBCASE("it says so to the next coordinator, however late") {
+    ticks_for(60);
+    CHECK(said == "");
+    CHECK(play.connects("d2", true) == "say, reached e:1 again; post n.0 resume");
+  }
+  SUBCASE("but not for ever") {
+    ticks_for(700);
+    CHECK(
+        said.find(", where the nodes meet, has been silent for 600.0 s, since the workers of this "
+                  "node succeeded") != std::string::npos);
+  }
+}
+
 TEST_CASE("Member: attempts to reconnect spread and slow down, less so while workers wait") {
   Joined waiting;
   Running running;
@@ -465,7 +492,10 @@ TEST_CASE("Member: attempts to reconnect spread and slow down, less so while wor
   CHECK(longest > 1s);
   CHECK(longest <= 2s);
   CHECK(longest_of(running) <=
-        225ms);  // a host that is away for 1 s is found before they are stopped
+        225ms);       // a host that is away for 1 s is found before they are stopped
+  Running succeeded;  // and those of the others need not run again
+  succeeded.on(member::event::WorkersSucceeded{});
+  CHECK(longest_of(succeeded) <= 225ms);
 }
 
 TEST_CASE("Member: that the run waits concerns only a node that waits with it") {
