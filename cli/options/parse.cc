@@ -94,7 +94,7 @@ Result<std::size_t> parse_size(const OptionValue& value) {
     shift = 10 * static_cast<unsigned>(unit + 1);
     digits.remove_suffix(1);
   }
-  std::optional<std::size_t> count = number_of<std::size_t>(digits);
+  std::optional<std::size_t> count = number_in<std::size_t>(digits);
   if (!count || *count == 0 || *count > std::numeric_limits<std::size_t>::max() >> shift)
     return invalid_value(value, "a number of bytes such as 65536, 64K, 512M or 2G");
   return *count << shift;
