@@ -43,7 +43,7 @@ class Leftovers {
   boost::asio::awaitable<process::SweepResult> end(std::set<pid_t> ending, std::set<pid_t> helpers);
 
   // Waits until torch's managers of shared memory, which end() leaves alone, have ended by
-  // themselves; at most kShmManagerLimit.
+  // themselves; those that have not after kShmManagerLimit get SIGKILL.
   boost::asio::awaitable<void> wait_for_shm_managers();
 
   // Logs what was found.  Returns what does not end, not even by SIGKILL, as a sentence; it is

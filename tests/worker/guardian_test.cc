@@ -25,6 +25,7 @@
 #include "tests/support/temp_dir.h"
 #include "worker/process/marks.h"
 #include "worker/process/pidfd.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/sweep.h"
 
 using namespace ddprun;
@@ -59,9 +60,10 @@ TEST_SUITE("worker/process/guardian") {
   }
 
   // Sleeps with a limit by which a guardian knows it.
-  pid_t start_marked(rlim_t mark) {
+  pid_t start_marked(rlim_t mark, const char* name = nullptr) {
     pid_t pid = ::fork();
     if (pid == 0) {
+      if (name != nullptr) ::prctl(PR_SET_NAME, name);
       ::alarm(60);
       ::pause();
       ::_exit(0);
@@ -114,6 +116,26 @@ TEST_SUITE("worker/process/guardian") {
     ::kill(guardian.pid(), SIGCONT);
     REQUIRE(::waitpid(marked, &status, WUNTRACED) == marked);
     REQUIRE(WIFSTOPPED(status));
+  }
+
+  TEST_CASE("torch's manager of shared memory is neither held nor killed") {
+    using std::chrono::steady_clock;
+    const rlim_t mark = 150'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-9", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    pid_t manager = start_marked(mark, "torch_shm_manager");
+    const MonoTime limit = steady_clock::now() + std::chrono::seconds(20);
+    while (!is_shm_manager(program_name_of(manager)) && steady_clock::now() < limit)
+      std::this_thread::yield();
+    pid_t marked = start_marked(mark);  // a later pid, and so signalled after the manager would be
+    let_it_hold(*guardian, marked, std::chrono::minutes(1));
+    int status = 0;
+    CHECK(::waitpid(manager, &status, WUNTRACED | WNOHANG) == 0);
+    guardian->renew_lease(steady_clock::now(), std::chrono::minutes(1));
+    REQUIRE(::waitpid(marked, &status, 0) == marked);
+    CHECK(::waitpid(manager, &status, WUNTRACED | WNOHANG) == 0);
+    ::kill(manager, SIGKILL);
+    ::waitpid(manager, nullptr, 0);
   }
 
   TEST_CASE("what a killed guardian held goes on under the next one") {

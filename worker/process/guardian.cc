@@ -203,26 +203,28 @@ class Watch {
     }
   }
 
-  // Whether there was one, or may have been; torch's managers of shared memory do not count, nor do
-  // they train.  The environment is looked at when nothing has the
+  // Whether there was one, or may have been.  The environment is looked at when nothing has the
   // limit any more: to read that of a process that stands in the kernel, be it anybody's, may take
   // for ever.
   bool kill_marked() {
     killed_.clear();
-    auto has_limit = [](pid_t pid, const Marks& marks) {
-      return carries_limit(pid, marks) && !is_shm_manager(program_name_of(pid));
-    };
-    auto has_name = [](pid_t pid, const Marks& marks) {
-      return carries_name(pid, marks) && !is_shm_manager(program_name_of(pid));
-    };
     return signal_marked(SIGKILL, has_limit) || signal_marked(SIGKILL, has_name);
   }
 
   // SIGSTOP or SIGCONT, which change nothing for those that get them twice.
   void signal_all_marked(int signal) {
     held_.clear();
-    signal_marked(signal, carries_limit);
-    signal_marked(signal, carries_name);
+    signal_marked(signal, has_limit);
+    signal_marked(signal, has_name);
+  }
+
+  // torch's managers of shared memory do not train, and have to end by themselves: they get none of
+  // these signals.
+  static bool has_limit(pid_t pid, const Marks& marks) {
+    return carries_limit(pid, marks) && !is_shm_manager(program_name_of(pid));
+  }
+  static bool has_name(pid_t pid, const Marks& marks) {
+    return carries_name(pid, marks) && !is_shm_manager(program_name_of(pid));
   }
 
   // They end by themselves, when they have removed the shared memory of those that were killed.
