@@ -276,12 +276,10 @@ class MemberTransition {
     if (waits_outside(state_)) return look_at_host();
     if (!state_.is_joined) return;
     knock_if_due();
-    Duration limit = contact_limit(state_, config_);
     bool is_up = state_.link == Link::Up;
-    if (state_.asks_since) {
-      if (now_ - *state_.asks_since >= limit) {
+    if (auto until = asks_until(state_, config_)) {
+      if (now_ >= *until)
         return cut_off("this node stood still, and " + where() + " does not answer", now_);
-      }
     } else if (now_ >= std::max(loses_contact_at(state_, config_), reads_until(state_, config_))) {
       std::string silence = seconds_text(now_ - state_.pulse_at);
       if (waits_for_verdict(state_, config_))

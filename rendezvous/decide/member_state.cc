@@ -114,15 +114,19 @@ MonoTime reads_until(const State& state, const Config& config) {
   return *state.woke_at + contact_limit(state, config) / kReadingParts;
 }
 
+std::optional<MonoTime> asks_until(const State& state, const Config& config) {
+  if (!state.asks_since || waits_for_verdict(state, config)) return std::nullopt;
+  return *state.asks_since + contact_limit(state, config);
+}
+
 MonoTime next_tick(const State& state, const Config& config) {
   if (state.is_over) return MonoTime::max();
   if (!state.is_joined && state.link != Link::Up) return MonoTime::max();
   MonoTime beat = state.last_tick + heartbeat_interval(state, config);
   if (!state.is_joined) return beat;
   MonoTime reads = reads_until(state, config);
-  Duration limit = contact_limit(state, config);
-  MonoTime judged = state.asks_since ? *state.asks_since + limit
-                                     : std::max(loses_contact_at(state, config), reads);
+  MonoTime judged =
+      asks_until(state, config).value_or(std::max(loses_contact_at(state, config), reads));
   if (auto mute = mute_at(state, config)) judged = std::min(judged, std::max(*mute, reads));
   return std::min(beat, judged);
 }

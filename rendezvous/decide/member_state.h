@@ -152,6 +152,10 @@ struct State {
 // When the node has had no contact for too long, and is to stop its workers.
 MonoTime loses_contact_at(const State& state, const Config& config);
 
+// After a standstill: until when it waits to hear whether the run goes on with it, before it counts
+// as given up.  nullopt: it does not ask, or has time.
+std::optional<MonoTime> asks_until(const State& state, const Config& config);
+
 // What this incarnation of the node is called: its queue, its will, the sender of its messages.
 std::string node_id(const State& state, const Config& config);
 

@@ -463,6 +463,12 @@ TEST_CASE("Member: whose workers have succeeded, and who waits for a daemon, sta
     CHECK(said == "");
     CHECK(play.connects("d2", true) == "say, reached e:1 again; post n.0 resume");
   }
+  SUBCASE("also where it has stood still meanwhile itself") {
+    play.now.mono += 10s;
+    ticks_for(60);
+    CHECK(said == "say, this node stood still for 11.0 s; asking whether the run goes on with it");
+    CHECK(play.connects("d2", true) == "say, reached e:1 again; post n.0 resume");
+  }
   SUBCASE("but not for ever") {
     ticks_for(700);
     CHECK(
