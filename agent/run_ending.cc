@@ -22,6 +22,7 @@ RunEnding::RunEnding(const AgentConfig& config, Parts parts)
 void RunEnding::stopped(const rendezvous::command::Stop& stop) {
   bool is_loss = stop.cause == rendezvous::StopCause::NodeLost && stop.signal == 0;
   if (is_loss) outcome_.loss = stop.why;
+  if (stop.failure) has_round_failed_ = true;
 }
 
 void RunEnding::ended(const rendezvous::command::End& end,
@@ -112,7 +113,7 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
   report.loss = outcome_.loss;
   const bool has_missed_end = !outcome_.loss.empty() || !state.error.empty();
   report.had_succeeded_here = exit_code != 0 && has_missed_end && !is_stopped && !is_by_worker_ &&
-                              state.stop_reason == StopReason::Succeeded &&
+                              !has_round_failed_ && state.stop_reason == StopReason::Succeeded &&
                               report.time->until_training.has_value();
   report.slowest = outcome_.slowest;
   if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);

@@ -40,7 +40,10 @@ class RunEnding {
   RunEnding(const AgentConfig& config, Parts parts);
 
   // A round begins, and no loss of a node keeps the run waiting any more.
-  void round_joined() { outcome_.loss.clear(); }
+  void round_joined() {
+    outcome_.loss.clear();
+    has_round_failed_ = false;
+  }
   // This round is over: a node was lost, and unless another round begins that is the cause.
   void stopped(const rendezvous::command::Stop& stop);
   // There is no round, since a node was lost.
@@ -71,6 +74,7 @@ class RunEnding {
   RunOutcome outcome_{.took_part = false};
   bool is_by_worker_ = false;
   bool is_by_own_worker_ = false;
+  bool has_round_failed_ = false;  // the last one, by a worker of any node
 };
 
 // How long the end of a round waits for a slow disk to take the rest of the files.

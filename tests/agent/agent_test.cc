@@ -83,6 +83,7 @@ class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex
   void sink_it_(const spdlog::details::log_msg& message) override {
     std::string text(message.payload.begin(), message.payload.end());
     if (text.find("FAILED") != std::string::npos) journal_.push_back("closing report");
+    if (text.find("had all succeeded") != std::string::npos) journal_.push_back("all succeeded");
     if (text.find("have succeeded") != std::string::npos) journal_.push_back("say, " + text);
   }
   void flush_() override {}
@@ -210,6 +211,25 @@ TEST_SUITE("agent/agent") {
     CHECK(done() ==
           "say, the endpoint was silent; the workers of this node have succeeded, and start again "
           "only if the others begin another round  round=0 attempt=0, join");
+  }
+
+  TEST_CASE_FIXTURE(Running, "what it knows of the run when it cannot come back") {
+    rendezvous::command::Stop stop{.round = 0, .why = "the endpoint was silent"};
+    bool has_failed = false;
+    SUBCASE("its workers had succeeded") {}
+    SUBCASE("but one of another node's had not") {
+      has_failed = true;
+      stop.cause = rendezvous::StopCause::WorkerFailed;
+      stop.failure = rendezvous::Failure{.rank = 7, .status = {.exit_code = 9}};
+    }
+    end(0, {});
+    end(1, {});
+    rendezvous.say(stop);
+    done();
+    rendezvous.say(rendezvous::notice::Failed{"nobody is there"});
+    std::string said = done_by_the_end();
+    CHECK(said.find("closing report") != std::string::npos);
+    CHECK((said.find("all succeeded") != std::string::npos) == !has_failed);
   }
 
   TEST_CASE_FIXTURE(Running, "one failure stops the others, and the next round starts afresh") {
