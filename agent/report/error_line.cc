@@ -161,8 +161,8 @@ std::string_view last_error_of_nccl(const std::vector<std::string>& lines, std::
   constexpr std::size_t kFar = 3;  // lines from the exception to the heading
   const std::size_t end = std::min(lines.size(), exception + kFar + 1);
   for (std::size_t i = exception + 1; i + 1 < lines.size() && i < end; ++i) {
-    if (without_rank(lines[i]) != "Last error:") continue;
-    std::string_view words = without_rank(lines[i + 1]);
+    if (lines[i] != "Last error:") continue;
+    std::string_view words = lines[i + 1];
     return is_blank(words) || words.starts_with("Exception raised from ") ? "" : words;
   }
   return "";

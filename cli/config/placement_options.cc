@@ -6,12 +6,6 @@
 namespace ddprun::cli {
 namespace {
 
-std::string without_blanks_around(const std::string& text) {
-  auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 // Torchrun's rule: the list comes from a HIP_VISIBLE_DEVICES that is not empty, else from
 // CUDA_VISIBLE_DEVICES where that is set at all; without either the GPU's number is the local rank.
 Result<void> show_one_gpu(ConfigBuilder& builder) {
@@ -29,8 +23,7 @@ Result<void> show_one_gpu(ConfigBuilder& builder) {
                                        " entries for " + std::to_string(workers.local_world_size) +
                                        " workers");
     }
-    std::string device =
-        has_list ? without_blanks_around(devices[index]) : std::to_string(local_rank);
+    std::string device = has_list ? devices[index] : std::to_string(local_rank);
     auto& environment = workers.placements[index].environment;
     environment["LOCAL_RANK"] = "0";
     environment["CUDA_VISIBLE_DEVICES"] = device;

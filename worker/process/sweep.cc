@@ -14,10 +14,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "worker/process/pidfd.h"
 #include "worker/process/proc_files.h"
@@ -86,25 +86,24 @@ template <class IsLeftAlone>
 Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
   Walk walk;
   if (!is_own_proc()) return walk;
-  std::vector<pid_t> to_visit = {pid};
-  std::map<pid_t, pid_t> parents;
+  std::vector<Leftover> to_visit = {{.pid = pid}};
   while (!to_visit.empty()) {
-    pid_t parent = to_visit.back();
+    Leftover visited = std::move(to_visit.back());
     to_visit.pop_back();
-    auto children = children_of(parent);
+    auto children = children_of(visited.pid);
     if (!children) walk.may_miss_some = true;
     for (pid_t child : children.value_or(std::vector<pid_t>())) {
-      if (is_left_alone(child, parent)) continue;
-      to_visit.push_back(child);  // a zombie has no children: they are ours by now
-      parents[child] = parent;
+      if (is_left_alone(child, visited.pid)) continue;
+      // A zombie has no children: they are ours by now.
+      to_visit.push_back({.pid = child, .parent = visited.pid});
     }
-    if (parent == pid) continue;
+    if (visited.pid == pid) continue;
     // Looked at after its children: one that lives still had them all.
-    std::string name = living_name(parent);
-    if (name.empty()) {
+    visited.name = living_name(visited.pid);
+    if (visited.name.empty()) {
       walk.may_miss_some = true;
     } else {
-      walk.found.push_back({.pid = parent, .name = name, .parent = parents[parent]});
+      walk.found.push_back(std::move(visited));
     }
   }
   return walk;
