@@ -149,6 +149,19 @@ class OrphanTest(LaunchCase):
         self.assertEqual(run.returncode, 0, stderr)
         self.assertNotIn("left behind", stderr)
 
+    def test_what_a_fork_server_has_started_is_left_behind(self):
+        (self.path / "forks.py").write_text(
+            "import multiprocessing as mp, os, time\n"
+            "def wait(): open('ready', 'w'); time.sleep(1000)\n"
+            "if __name__ == '__main__':\n"
+            "    mp.get_context('forkserver').Process(target=wait).start()\n"
+            "    while not os.path.exists('ready'): time.sleep(0.02)\n"
+            "    os._exit(3)\n")
+        run = self.start("forks.py")
+        _, stderr = run.communicate(timeout=LIMIT)
+        self.assertEqual(run.returncode, 3, stderr)
+        self.assertRegex(stderr, r"ended what the workers had left behind: \w[^,\n]* \(\d+\)\n")
+
     def test_what_a_handler_starts_may_end(self):
         """An upload at SIGTERM, by a process that a worker has left behind."""
         run = self.start("--no-python", "sh", "-c",

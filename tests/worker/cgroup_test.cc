@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "tests/support/event_loop.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/reaper.h"
 #include "worker/process/spawn.h"
 
@@ -88,5 +89,36 @@ TEST_SUITE("worker/cgroup") {
     }
     CHECK_FALSE(
         std::filesystem::exists(base.path + "/ddprun-" + std::to_string(::getpid()) + "-0-0"));
+  }
+
+  TEST_CASE("torch's manager of shared memory survives it, and does not keep the leaf") {
+    Base base;
+    if (base.path.empty()) {
+      MESSAGE("skipped: no cgroup of version 2 can be made here");
+      return;
+    }
+    boost::asio::io_context loop;
+    Reaper reaper(loop.get_executor());
+    pid_t manager = -1;
+    {
+      auto leaf = CgroupLeaf::create(base.path, "0-1");
+      REQUIRE(leaf.has_value());
+      auto process = spawn(
+          {.argv = {"/bin/sh", "-c", "printf torch_shm_manager > /proc/$$/comm; kill -STOP $$"},
+           .environment = {"PATH=/usr/bin:/bin"},
+           .cgroup = leaf->path()});
+      REQUIRE(process.has_value());
+      manager = process->pid;
+      std::optional<ExitStatus> ended;
+      reaper.watch(std::move(*process), [&](ExitStatus status) { ended = status; });
+      REQUIRE(test::run_until(loop, [&] { return is_shm_manager(program_name_of(manager)); }));
+      leaf->kill();
+      REQUIRE(::kill(manager, SIGTERM) == 0);
+      REQUIRE(::kill(manager, SIGCONT) == 0);
+      REQUIRE(test::run_until(loop, [&] { return ended.has_value(); }));
+      CHECK(ended->signal == SIGTERM);
+    }
+    CHECK_FALSE(
+        std::filesystem::exists(base.path + "/ddprun-" + std::to_string(::getpid()) + "-0-1"));
   }
 }

@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "store/base/fd.h"
 #include "store/base/number.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::process {
@@ -63,6 +65,11 @@ void remove_tree(const std::string& path) {
     if (entry.is_directory(error)) remove_tree(entry.path());
   }
   ::rmdir(path.c_str());
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file) (void)!::write(file.get(), text.data(), text.size());
 }
 
 // The agent's pid in the name of a leaf; 0 for another name.
@@ -123,13 +130,23 @@ CgroupLeaf& CgroupLeaf::operator=(CgroupLeaf&& other) noexcept {
 }
 
 CgroupLeaf::~CgroupLeaf() {
-  if (!path_.empty()) remove_tree(path_);
+  if (path_.empty()) return;
+  let_out_shm_managers();
+  remove_tree(path_);
 }
 
 void CgroupLeaf::kill() const {
   if (path_.empty()) return;
-  Fd file(::open((path_ + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  if (file) (void)!::write(file.get(), "1", 1);
+  let_out_shm_managers();
+  write_file(path_ + "/cgroup.kill", "1");
+}
+
+void CgroupLeaf::let_out_shm_managers() const {
+  std::istringstream members(text_of(path_ + "/cgroup.procs"));
+  for (pid_t pid = 0; members >> pid;) {
+    if (is_shm_manager(program_name_of(pid)))
+      write_file(fs::path(path_).parent_path() / "cgroup.procs", std::to_string(pid));
+  }
 }
 
 }  // namespace ddprun::process

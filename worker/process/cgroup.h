@@ -29,7 +29,9 @@ std::optional<std::string> delegated_cgroup();
 // Removes what runs of agents that live no more have left below `base`.
 void remove_stale_leaves(const std::string& base);
 
-// One worker's cgroup.  Removed with this object, as far as it is empty.
+// One worker's cgroup.  Removed with this object, as far as it is empty.  torch's managers of
+// shared memory, see is_shm_manager(), are moved to `base` before: they outlive the workers a
+// little.
 class CgroupLeaf {
  public:
   // Makes `base`/ddprun-<pid of this process>-`name`.  Fails with the system's code.
@@ -43,11 +45,14 @@ class CgroupLeaf {
   // Empty for one that is none.
   const std::string& path() const { return path_; }
 
-  // SIGKILL to everything in it, at once.  Needs Linux 5.14; before it, nothing happens here.
+  // SIGKILL to everything in it but these managers, at once.  Needs Linux 5.14; before it, nothing
+  // happens here.
   void kill() const;
 
  private:
   explicit CgroupLeaf(std::string path) : path_(std::move(path)) {}
+  void let_out_shm_managers() const;
+
   std::string path_;
 };
 

@@ -142,11 +142,13 @@ bool is_on_its_way(pid_t pid, const AskedGroups& asked) {
 
 // multiprocessing's resource tracker and fork server end a moment after the process that uses them:
 // nobody has left them behind.  They are known by the command that multiprocessing starts them
-// with.
-bool is_helper_of_python(pid_t pid) {
-  std::string command = text_of_process(pid, "cmdline");
-  return command.find("from multiprocessing.resource_tracker import main") != std::string::npos ||
-         command.find("from multiprocessing.forkserver import main") != std::string::npos;
+// with.  What a fork server has forked has its command as well, and is none of them.
+bool is_helper_of_python(const Leftover& leftover) {
+  std::string command = text_of_process(leftover.pid, "cmdline");
+  bool is_named_so =
+      command.find("from multiprocessing.resource_tracker import main") != std::string::npos ||
+      command.find("from multiprocessing.forkserver import main") != std::string::npos;
+  return is_named_so && text_of_process(leftover.parent, "cmdline") != command;
 }
 
 }  // namespace
@@ -205,10 +207,15 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       result.stuck = std::move(left);
       co_return result;
     }
+    // Before any gets a signal: a child of a fork server is known by its parent.
+    for (const Leftover& leftover : left) {
+      bool is_news = seen.insert(leftover.pid).second && !is_helper_of_python(leftover);
+      if (is_news) result.found.push_back(leftover);
+    }
     // What a handler of SIGTERM starts, such as an upload, is its process's affair while that
     // lives. A parent comes before its children here.
     std::set<pid_t> with_handlers = asked;
-    for (Leftover& leftover : left) {
+    for (const Leftover& leftover : left) {
       bool is_of_a_handler = with_handlers.contains(leftover.parent);
       if (is_of_a_handler) with_handlers.insert(leftover.pid);
       // It may have ended since it was found, and its number may be another process's by now.
@@ -220,8 +227,6 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
                  asked.insert(leftover.pid).second && !is_on_its_way(leftover.pid, scope.asked)) {
         process.send(SIGTERM);
       }
-      bool is_news = seen.insert(leftover.pid).second && !is_helper_of_python(leftover.pid);
-      if (is_news) result.found.push_back(std::move(leftover));
     }
     asio::steady_timer timer(co_await asio::this_coro::executor);
     MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));
