@@ -88,6 +88,52 @@ Error unproved(const std::string& peer, bool has_refused, bool is_by_munge) {
                                               : " does not know this node's secret")};
 }
 
+// Outlives the sockets that run in it.
+struct Race {
+  asio::any_io_executor executor;
+  tcp::endpoint address;
+  MonoTime deadline;
+  std::string what;
+};
+
+Result<tcp::socket> new_socket(const Race& race) {
+  Fd fd(::socket(race.address.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return system_error(errno, race.what);
+  tcp::socket socket(race.executor, race.address.protocol(), fd.release());
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  return socket;
+}
+
+Async<tcp::socket> race_later(const Race& race, int more);
+
+// One of the sockets that ask for the same connection.  The kernel repeats a lost SYN after a
+// second, which a node whose link was away for a moment may not have: `more` other sockets are
+// tried beside `socket`, one after the other.
+Async<tcp::socket> race_with(const Race& race, tcp::socket socket, int more) {
+  auto outcome =
+      co_await (socket.async_connect(race.address, asio::as_tuple(asio::use_awaitable)) ||
+                race_later(race, more));
+  if (outcome.index() == 1) co_return std::get<1>(std::move(outcome));
+  error_code error = std::get<0>(std::get<0>(outcome));
+  if (error) co_return Error{error, race.what};
+  co_return socket;
+}
+
+Async<tcp::socket> race_later(const Race& race, int more) {
+  asio::steady_timer timer(race.executor);
+  if (more > 0) {
+    timer.expires_at(std::min(race.deadline, mono_now() + kNextSyn));
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    // Where no further one can be had, those under way may still succeed.
+    auto socket = new_socket(race);
+    if (socket) co_return co_await race_with(race, std::move(*socket), more - 1);
+  }
+  timer.expires_at(race.deadline);
+  co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+  co_return Error{Errc::TimedOut, race.what + ": no answer"};
+}
+
 }  // namespace
 
 Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, Endpoint endpoint,
@@ -365,36 +411,16 @@ std::string printable(std::string_view bytes) {
   return bytes.size() > kShownBytes ? text + "..." : text;
 }
 
-// The kernel repeats a lost SYN after a second, which a node whose link was away for a moment may
-// not have: `more` other sockets are tried beside this one, one after the other.
-Async<tcp::socket> race_to(asio::any_io_executor executor, tcp::endpoint address, std::string what,
-                           MonoTime deadline, int more) {
-  Fd fd(::socket(address.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) co_return system_error(errno, what);
-  tcp::socket socket(executor, address.protocol(), fd.release());
-  error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
-  auto others = [&]() -> Async<tcp::socket> {
-    asio::steady_timer timer(executor,
-                             more > 0 ? std::min(deadline, mono_now() + kNextSyn) : deadline);
-    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-    if (mono_now() >= deadline) co_return Error{Errc::TimedOut, what + ": no answer"};
-    co_return co_await race_to(executor, address, what, deadline, more - 1);
-  };
-  auto outcome =
-      co_await (socket.async_connect(address, asio::as_tuple(asio::use_awaitable)) || others());
-  if (outcome.index() == 1) co_return std::get<1>(std::move(outcome));
-  error_code error = std::get<0>(std::get<0>(outcome));
-  if (error) co_return Error{error, what};
-  co_return socket;
-}
-
 Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint address,
                               MonoTime deadline) {
-  std::string what =
-      "connect to " + to_string(Endpoint{address.address().to_string(), address.port()});
-  return race_to(executor, address, std::move(what),
-                 std::min(deadline, mono_now() + kAddressTimeout), kMoreSyns);
+  const Race race{
+      .executor = executor,
+      .address = address,
+      .deadline = std::min(deadline, mono_now() + kAddressTimeout),
+      .what = "connect to " + to_string(Endpoint{address.address().to_string(), address.port()})};
+  auto socket = new_socket(race);
+  if (!socket) co_return socket.error();
+  co_return co_await race_with(race, std::move(*socket), kMoreSyns);
 }
 
 }  // namespace ddprun::store

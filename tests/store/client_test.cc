@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "store/base/check.h"
 #include "store/base/fd.h"
 #include "store/client_connect.h"
+#include "store/clock.h"
 #include "store/server.h"
 #include "store/socket.h"
 #include "store/task_group.h"
@@ -551,6 +553,26 @@ TEST_SUITE("store/client") {
     });
     tasks.cancel();  // before `client` goes
     run_until([this] { return tasks.empty(); });
+  }
+
+  TEST_CASE_FIXTURE(Loop, "where no further socket can be had the first one goes on") {
+    Fd listener = std::move(*bind_on({.host = "127.0.0.1", .port = 0}));
+    REQUIRE(::listen(listener.get(), 0) == 0);
+    const std::uint16_t port = local_port(listener.get()).value();
+    Fd first = connected_to(port);
+    std::optional<Result<asio::ip::tcp::socket>> socket;
+    const asio::ip::tcp::endpoint there(asio::ip::make_address("127.0.0.1"), port);
+    tasks.spawn(
+        keep(connect_to(context.get_executor(), there, ddprun::mono_now() + kLimit), socket));
+    run_until([&] { return waiting_for_syn_ack(port) >= 1; });
+    Fd taken(::accept(listener.get(), nullptr, nullptr));
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    run_until([&] { return socket.has_value(); });  // when the kernel repeats the SYN
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_MESSAGE(socket->has_value(), to_string(socket->error()));
   }
 
   TEST_CASE_FIXTURE(Loop, "a listener that never answers does not hold a client for ever") {
