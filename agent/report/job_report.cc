@@ -175,19 +175,6 @@ std::string words_on(const JobReport& report) {
 
 }  // namespace
 
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    auto end = text.find('\n');
-    lines.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
-  while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
-    lines.pop_back();
-  return lines;
-}
-
 std::vector<int> ended_before(const JobReport& report) {
   constexpr int kMostOfANode = 1024;
   std::set<int> ranks(report.finished.begin(), report.finished.end());

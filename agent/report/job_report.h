@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "agent/decide/log_loss.h"
@@ -65,9 +64,6 @@ std::vector<std::string> to_lines(const JobReport& report);
 // The ranks that had ended with exit code 0 before the last of `failures`, as far as is known here:
 // some of this node, and all of nodes whose workers had ended.
 std::vector<int> ended_before(const JobReport& report);
-
-// The lines of `text`, without empty ones at its end.
-std::vector<std::string> lines_of(std::string_view text);
 
 // Whether the last of `failures` is why the job has failed.
 bool is_by_worker(const JobReport& report);

@@ -5,6 +5,7 @@
 #include "agent/report/advice.h"
 #include "agent/report/job_report.h"
 #include "agent/report/time_text.h"
+#include "store/base/text.h"
 
 namespace ddprun::agent {
 namespace {

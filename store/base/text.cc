@@ -48,6 +48,19 @@ bool is_obeyed(std::uint32_t code) {
 
 }  // namespace
 
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    auto end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
+    lines.pop_back();
+  return lines;
+}
+
 std::string printable(std::string_view text, bool keeps_lines) {
   std::string out;
   out.reserve(text.size());

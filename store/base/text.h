@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun {
 
@@ -42,6 +43,9 @@ inline std::string_view last_state_of(std::string_view line) {
   std::size_t last = line.rfind('\r');
   return last == std::string_view::npos ? line : line.substr(last + 1);
 }
+
+// The lines of `text`, without blank ones at its end.
+std::vector<std::string> lines_of(std::string_view text);
 
 // `text` as a line that a terminal only shows: what it would obey, what ends a line or turns its
 // direction, and what is no UTF-8, is written as "\x1b".  With `keeps_lines`, ends of lines and

@@ -116,6 +116,48 @@ TEST_SUITE("agent/report/error_line") {
           "x");
   }
 
+  TEST_CASE("what another thread says between the frames of a traceback is no part of it") {
+    CHECK(error_line({"Traceback (most recent call last):", "  File \"a.py\", line 3, in <module>",
+                      "INFO:root:step 17", "    train()", " 50%|#####     | 1/2 [00:01<00:01]",
+                      "ValueError: boom", "INFO:root:step 18"}) == "ValueError: boom");
+    CHECK(error_line({"Traceback (most recent call last):", "  File \"a.py\"", "INFO:root:step 17",
+                      "    train()", "_queue.Empty"}) == "_queue.Empty");
+  }
+
+  TEST_CASE("what logging says of its own error is no cause") {
+    const std::vector<std::string> of_logging = {
+        "--- Logging error ---", "Traceback (most recent call last):",
+        "  File \"logging.py\"", "TypeError: not all arguments converted",
+        "Call stack:",           "  File \"a.py\", line 5",
+        "Message: 'step'",       "Arguments: (17,)"};
+    std::vector<std::string> lines = {"no data is left"};
+    lines.insert(lines.end(), of_logging.begin(), of_logging.end());
+    CHECK(error_line(lines) == "no data is left");
+    lines = of_logging;
+    lines.push_back("no data is left");
+    CHECK(error_line(lines) == "no data is left");
+    CHECK(error_line(of_logging) == "TypeError: not all arguments converted");
+    CHECK(error_line({"Message: bad", "Arguments: none"}) == "Arguments: none");
+  }
+
+  TEST_CASE("an asyncio task's exception is not fatal, however it is logged") {
+    for (const char* heading :
+         {"ERROR:asyncio:Task exception was never retrieved",
+          "2026-01-31 12:00:00 ERROR asyncio Task exception was never retrieved",
+          "Exception in callback f()", "[ERROR] asyncio: Exception in callback f()"}) {
+      CAPTURE(heading);
+      CHECK(error_line({"ValueError: the real one", heading, "handle: <Handle f() at a.py:3>",
+                        "Traceback (most recent call last):", "  File \"a.py\"",
+                        "OSError: in a task"}) == "ValueError: the real one");
+    }
+  }
+
+  TEST_CASE("a line about a group of processes names no exception") {
+    CHECK(error_line({"cannot go on", "ProcessGroup: ready", "bye"}) == "bye");
+    CHECK(error_line({"Traceback (most recent call last):", "  File \"a.py\"", "MyGroup: three"}) ==
+          "MyGroup: three");
+  }
+
   TEST_CASE("an exception that ends in a colon has its next line") {
     CHECK(error_line({"RuntimeError: Error(s) in loading state_dict for Net:",
                       "\tMissing key(s) in state_dict: \"a\". ", "\tsize mismatch for b"}) ==
