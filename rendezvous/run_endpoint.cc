@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <utility>
 
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/store_keys.h"
 #include "rendezvous/host_server.h"
-#include "rendezvous/knocker.h"
 #include "rendezvous/worker_store.h"
-#include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
 #include "store/socket.h"
@@ -22,10 +19,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
-constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
-constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
-constexpr Duration kTellPause = std::chrono::milliseconds(50);
 constexpr int kClaims = 5;  // in one attempt to reach the host
 
 }  // namespace
@@ -35,17 +28,23 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
       config_(std::move(config)),
       parts_(std::move(parts)),
       security_(executor, config_),
-      resolver_(executor, [this](std::string line) { parts_.log(line); }),
+      dialer_(executor, {.config = config_,
+                         .security = security_,
+                         .search_ends = parts_.search_ends,
+                         .log = parts_.log}),
       at_store_(executor, {.host = config_.member.node.host,
                            .is_static = config_.member.node.settings.master.has_value(),
                            .log = parts_.log,
-                           .connect = [this] { return connect_once(config_.endpoint); }}) {
+                           .connect = [this] { return connect(config_.endpoint); }}) {
   if (parts_.registry) {
     registered_ = std::make_unique<RegisteredHost>(
         executor_, RegisteredHost::Parts{.registry = std::move(parts_.registry),
                                          .node = config_.member.name,
                                          .log = parts_.log});
   }
+  messenger_ = std::make_unique<HostMessenger>(
+      executor_,
+      HostMessenger::Parts{.dialer = dialer_, .config = config_, .registered = registered_.get()});
   if (!config_.may_stand_in) return;
   auto port = StandInPort::take(listening_host(config_));
   if (port) {
@@ -58,8 +57,7 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
 RunEndpoint::~RunEndpoint() = default;
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
-  timeout_ = place.timeout;
-  deadline_ = place.timeout > Duration::zero() ? mono_now() + place.timeout : MonoTime::max();
+  dialer_.begin(place.timeout);
   auto prepared = co_await security_.prepare();
   if (!prepared) co_return prepared.error();
   if (!place.at && registered_) co_return co_await reach_registered(place);
@@ -79,7 +77,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
   }
   here_ = host_.get();
   if (!host_ && !config_.other_ports.empty()) {
-    auto found = co_await find_port();
+    auto found = co_await dialer_.find_port();
     if (!found) co_return found.error();
   }
   co_return co_await meet_in_time(config_.endpoint);
@@ -147,9 +145,7 @@ store::Async<bool> RunEndpoint::host_by_claim(std::uint64_t generation) {
   bool is_ours = newest && newest->node == config_.member.name;
   if (!is_ours) {
     registered_->leave();
-    opening_->close();
-    co_await opening_->stop();
-    opening_.reset();
+    co_await drop_opening();
     if (!claimed) co_return claimed.error();
     if (*claimed && !newest) co_return newest.error();
     co_return false;
@@ -183,7 +179,7 @@ void RunEndpoint::superseded() {
 // A registry that stands still does not hold up the search either.
 store::Async<HostEntry> RunEndpoint::newest_in_time() {
   using namespace asio::experimental::awaitable_operators;
-  asio::steady_timer timer(executor_, deadline_);
+  asio::steady_timer timer(executor_, dialer_.deadline());
   auto outcome = co_await (registered_->newest() || store::wait_for(timer));
   if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
   co_return Error{Errc::TimedOut, registered_->name() + " has not answered"};
@@ -193,32 +189,26 @@ store::Async<HostEntry> RunEndpoint::newest_in_time() {
 // whole time for each of its answers, since it may be far away.
 store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at) {
   using namespace asio::experimental::awaitable_operators;
-  if (here_ != nullptr || deadline_ == MonoTime::max()) co_return co_await meet(std::move(at));
+  if (here_ != nullptr || dialer_.deadline() == MonoTime::max())
+    co_return co_await meet(std::move(at));
   const std::string name = to_string(at);
-  auto outcome = co_await (meet(std::move(at)) || until_deadline());
+  auto outcome = co_await (meet(std::move(at)) || dialer_.until_deadline());
   if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
   co_return Error{Errc::TimedOut, name + " has not answered"};
 }
 
-// It may be put off meanwhile.
-asio::awaitable<void> RunEndpoint::until_deadline() {
-  while (mono_now() < deadline_) {
-    asio::steady_timer timer(executor_, deadline_);
-    co_await store::wait_for(timer);
-  }
-}
-
-void RunEndpoint::has_answered() {
-  if (deadline_ != MonoTime::max()) deadline_ = mono_now() + timeout_;
+store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect(Endpoint at) {
+  if (here_ != nullptr) co_return co_await here_->connect();
+  co_return co_await dialer_.connect(std::move(at));
 }
 
 store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
-  auto sender = co_await connect_once(at);
+  auto sender = co_await connect(at);
   if (!sender) co_return sender.error();
-  has_answered();
-  auto receiver = co_await connect_once(at);
+  dialer_.has_answered();
+  auto receiver = co_await connect(at);
   if (!receiver) co_return receiver.error();
-  has_answered();
+  dialer_.has_answered();
   Contact contact;
   contact.sender = std::move(*sender);
   contact.receiver = std::move(*receiver);
@@ -299,7 +289,7 @@ asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
     knocks_at_.erase(name);
     co_return;
   }
-  auto answer = co_await ask(place, *host->coordinator(), *from);
+  auto answer = co_await messenger_->ask(place, *host->coordinator(), *from);
   knocks_at_.erase(name);
   if (!answer || !*answer) co_return;
   // Meanwhile this node may host elsewhere, or no more.
@@ -311,65 +301,9 @@ void RunEndpoint::confirm_if_here(Host& host) {
   if (host.coordinator()->holds(config_.member.run)) registered_->confirm();
 }
 
-// Nothing: it gives way itself, or has no part in the run.
-store::Async<std::optional<command::Moved>> RunEndpoint::ask(std::optional<Endpoint> place,
-                                                             CoordinatorService& asks,
-                                                             Endpoint from) {
-  const std::string node = config_.member.name + ".knock";
-  const std::uint64_t number = ++knocks_;
-  const Endpoint to = place.value_or(config_.endpoint);
-  auto message = asks.knock(config_.member.run, from, to, node, number);
-  if (!message) co_return std::optional<command::Moved>();
-  auto client = co_await connect_to_knock(place);
-  if (!client) co_return client.error();
-  co_return co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
-}
-
-store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_to_knock(
-    std::optional<Endpoint> place) {
-  if (!place && registered_) {
-    auto newest = co_await registered_->newest();
-    if (!newest) co_return newest.error();
-    if (newest->generation == 0) co_return Error{Errc::Closed, "no host of this run"};
-    place = newest->at;
-  }
-  if (place || config_.other_ports.empty()) {
-    store::ClientConfig client = one_attempt(kKnockPatience);
-    co_return co_await store::Client::connect(executor_, place.value_or(config_.endpoint), client);
-  }
-  Error none{Errc::Closed, "no host of this run"};
-  for (std::uint16_t port : ports()) {
-    auto found = co_await look_for_home(port, kKnockPatience);
-    if (found) co_return found;
-    none = found.error();
-  }
-  co_return none;
-}
-
 asio::awaitable<void> RunEndpoint::tell(std::vector<std::optional<Endpoint>> places,
                                         std::string message, MonoTime end) {
-  const std::size_t count = places.size();
-  asio::steady_timer pause(executor_);
-  while (!places.empty()) {
-    std::vector<std::optional<Endpoint>> silent;
-    for (const auto& place : places) {
-      auto told = co_await tell_once(place, message);
-      if (!told) silent.push_back(place);
-      if (mono_now() >= end) co_return;
-    }
-    places = std::move(silent);
-    if (places.size() < count) co_return;
-    pause.expires_after(kTellPause);
-    co_await store::wait_for(pause);
-  }
-}
-
-store::Async<void> RunEndpoint::tell_once(std::optional<Endpoint> place, std::string message) {
-  auto client = co_await connect_to_knock(place);
-  if (!client) co_return client.error();
-  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
-  if (!record) co_return record.error();
-  co_return co_await (*client)->queue_push(keys::inbox(*record), std::move(message));
+  return messenger_->tell(std::move(places), std::move(message), end);
 }
 
 void RunEndpoint::host_leaves(const std::string& why, int signal) {
@@ -413,43 +347,12 @@ asio::awaitable<void> RunEndpoint::stop() {
   if (registered_) co_await registered_->stop();
 }
 
-// Of the attempt under way.
-Duration RunEndpoint::time_left() const {
-  if (deadline_ == MonoTime::max()) return kAttempt;
-  return std::max<Duration>(deadline_ - mono_now(), kLeastTimeLeft);
-}
-
-// Of one connect.  What is left of the search is enough for one more try.
-store::ClientConfig RunEndpoint::one_attempt(Duration longest) {
-  store::ClientConfig client;
-  client.connect_timeout =
-      std::min(std::min(kAttempt, longest),
-               std::max<Duration>(parts_.search_ends() - mono_now(), kLeastAttempt));
-  client.tries_once = true;
-  client.namespace_name = keys::kNamespace;
-  client.resolver = &resolver_;
-  security_.add_to(client);
-  return client;
-}
-
-store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect_once(Endpoint at) {
-  if (here_ != nullptr) co_return co_await here_->connect();
-  store::ClientConfig client = one_attempt(time_left());
-  client.silence_limit = config_.member.node.policy.silence_limit();
-  auto connected = co_await store::Client::connect(executor_, std::move(at), client);
-  if (!connected && !security_.obstacle().empty()) {
-    co_return Error{connected.error().code,
-                    connected.error().context + "; " + security_.obstacle() + " on this node"};
-  }
-  co_return connected;
-}
-
 // Whether this process has the store now.  Decided by binding, never by comparing names.
 store::Async<bool> RunEndpoint::host_if_possible() {
   if (config_.is_host && !*config_.is_host) co_return false;
   bool must_host = config_.is_host && *config_.is_host;
   if (!must_host) {
-    auto here = co_await is_here();
+    auto here = co_await dialer_.is_here();
     if (!here) co_return here.error();
     if (!*here) co_return false;
   }
@@ -497,6 +400,12 @@ void RunEndpoint::failed(std::unique_ptr<Host>& host, const std::string& why) {
   closed_.push_back(std::move(host));
 }
 
+asio::awaitable<void> RunEndpoint::drop_opening() {
+  opening_->close();
+  co_await opening_->stop();
+  opening_.reset();
+}
+
 // Listens at this node's own port: what comes waits until it is opened.
 Result<void> RunEndpoint::prepare_stand_in(const Endpoint& at, std::uint64_t order,
                                            bool is_claimed) {
@@ -535,9 +444,7 @@ store::Async<void> RunEndpoint::open_stand_in(const Endpoint& at) {
   auto opened = co_await opening_->open();
   if (opened && !opening_->is_open()) opened = Error{Errc::Closed, "this node hosts no more"};
   if (!opened) {
-    opening_->close();
-    co_await opening_->stop();
-    opening_.reset();
+    co_await drop_opening();
     co_return opened;
   }
   stand_in_ = std::move(opening_);
@@ -573,9 +480,7 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
     }
   }
   if (!opened) {
-    opening_->close();
-    co_await opening_->stop();
-    opening_.reset();
+    co_await drop_opening();
     co_return opened;
   }
   host_ = std::move(opening_);
@@ -583,30 +488,11 @@ store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server)
   co_return opened;
 }
 
-// Whether the endpoint is an address of this machine.
-store::Async<bool> RunEndpoint::is_here() {
-  auto addresses = co_await resolver_.resolve(
-      config_.endpoint, mono_now() + one_attempt(time_left()).connect_timeout);
-  if (!addresses) co_return addresses.error();
-  std::vector<std::string> own = store::own_addresses();
-  co_return std::ranges::any_of(*addresses, [&](const auto& address) {
-    return address.address().is_loopback() ||
-           std::ranges::find(own, store::numeric(address.address())) != own.end();
-  });
-}
-
-// Where the run's host may be, the likeliest first.
-std::vector<std::uint16_t> RunEndpoint::ports() const {
-  std::vector<std::uint16_t> ports = {config_.endpoint.port};
-  ports.insert(ports.end(), config_.other_ports.begin(), config_.other_ports.end());
-  return ports;
-}
-
 // Binds, and never looks first whether a port is free.
 Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
   store::ServerConfig server = server_config_of(config_, security_, parts_.log);
   Result<std::unique_ptr<store::Server>> listening = Error{Errc::InvalidInput, "no port"};
-  for (std::uint16_t port : ports()) {
+  for (std::uint16_t port : dialer_.ports()) {
     server.listen.port = port;
     Result<Fd> socket =
         server.listen.host.empty() ? listen_everywhere(port) : store::listen_on(server.listen);
@@ -616,36 +502,6 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
     if (listening || listening.error().code != std::errc::address_in_use) break;
   }
   return listening;
-}
-
-// Which of the ports the run's host has taken; the endpoint's is set to it.  The command stays, so
-// that the next search begins where this one ended.
-store::Async<void> RunEndpoint::find_port() {
-  std::string tried;
-  for (std::uint16_t port : ports()) {
-    auto found = co_await look_for_home(port, time_left());
-    if (found) {
-      std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
-      config_.endpoint.port = port;
-      co_return Result<void>{};
-    }
-    if (tried.empty()) tried = to_string(found.error());
-  }
-  co_return Error{Errc::Closed, tried + " (and no host of this run at " +
-                                    std::to_string(config_.other_ports.size()) + " further ports)"};
-}
-
-store::Async<std::unique_ptr<store::Client>> RunEndpoint::look_for_home(std::uint16_t port,
-                                                                        Duration longest) {
-  Endpoint endpoint{.host = config_.endpoint.host, .port = port};
-  store::ClientConfig config = one_attempt(longest);
-  auto client = co_await store::Client::connect(executor_, endpoint, config);
-  if (!client) co_return client.error();
-  std::vector<std::string> keys = {keys::home(config_.member.run)};
-  auto is_home = co_await (*client)->check(std::move(keys));
-  if (!is_home) co_return is_home.error();
-  if (!*is_home) co_return Error{Errc::Closed, "another run is at port " + std::to_string(port)};
-  co_return client;
 }
 
 Endpoint RunEndpoint::from_here(const store::Client& client) const {

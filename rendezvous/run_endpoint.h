@@ -18,14 +18,15 @@
 
 #include "rendezvous/decide/host_search.h"
 #include "rendezvous/decide/network_config.h"
+#include "rendezvous/dialer.h"
 #include "rendezvous/host.h"
+#include "rendezvous/host_messenger.h"
 #include "rendezvous/host_registry.h"
 #include "rendezvous/node_security.h"
 #include "rendezvous/registered_host.h"
 #include "rendezvous/stand_in_port.h"
 #include "rendezvous/store_coordinator.h"
 #include "store/client.h"
-#include "store/resolver.h"
 #include "store/server.h"
 
 namespace ddprun::rendezvous {
@@ -92,8 +93,7 @@ class RunEndpoint {
   // have it, and gives way if it is the other one.
   boost::asio::awaitable<void> knock(std::optional<Endpoint> place);
 
-  // Says this, an encoded message, to the coordinators at these places, each as it opens, until one
-  // has taken it and all have been tried; at most until `end`.
+  // See HostMessenger::tell().
   boost::asio::awaitable<void> tell(std::vector<std::optional<Endpoint>> places,
                                     std::string message, MonoTime end);
 
@@ -122,8 +122,6 @@ class RunEndpoint {
   store::Async<Contact> meet(Endpoint at);
   Result<void> check_for_several(const std::string& record) const;
   store::Async<Contact> meet_in_time(Endpoint at);
-  boost::asio::awaitable<void> until_deadline();
-  void has_answered();
   store::Async<Contact> reach_endpoint(bool may_host);
   store::Async<Contact> reach_registered(const Place& place);
   store::Async<Contact> reach_entry(const HostEntry& entry);
@@ -141,26 +139,17 @@ class RunEndpoint {
   std::optional<Endpoint> here() const;
   HostConfig host_config(std::unique_ptr<Host> RunEndpoint::*which);
   void failed(std::unique_ptr<Host>& host, const std::string& why);
-  store::Async<void> tell_once(std::optional<Endpoint> place, std::string message);
   void say_exposure(const Endpoint& listening);
-  store::Async<bool> is_here();
   Result<std::unique_ptr<store::Server>> listen();
-  std::vector<std::uint16_t> ports() const;
-  store::Async<void> find_port();
-  store::Async<std::unique_ptr<store::Client>> look_for_home(std::uint16_t port, Duration longest);
-  store::ClientConfig one_attempt(Duration longest);
-  Duration time_left() const;
-  store::Async<std::unique_ptr<store::Client>> connect_once(Endpoint at);
-  store::Async<std::unique_ptr<store::Client>> connect_to_knock(std::optional<Endpoint> place);
-  store::Async<std::optional<command::Moved>> ask(std::optional<Endpoint> place,
-                                                  CoordinatorService& asks, Endpoint from);
+  store::Async<std::unique_ptr<store::Client>> connect(Endpoint at);
+  boost::asio::awaitable<void> drop_opening();
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
   std::function<void(const TraceEvent&)> trace_;
   Parts parts_;
   NodeSecurity security_;
-  store::Resolver resolver_;  // the endpoint is asked for with each attempt
+  Dialer dialer_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<Host> opening_;  // to be host_ once it lets nodes in
   std::optional<StandInPort> port_;
@@ -168,15 +157,13 @@ class RunEndpoint {
   std::vector<std::unique_ptr<Host>> closed_;  // and their last handlers still run
   Endpoint stand_in_at_;                       // as the other nodes know it
   std::unique_ptr<RegisteredHost> registered_;
+  std::unique_ptr<HostMessenger> messenger_;  // never nullptr
   host_search::State search_;
   std::optional<Endpoint> registered_at_;  // where the host was found by the registry last
   Host* here_ = nullptr;                   // of the last contact, if it is of this process
-  Duration timeout_{};                     // of the attempt under way; zero: none
-  MonoTime deadline_ = MonoTime::max();    // then it is over, unless the host answers before that
   bool has_said_exposure_ = false;
   std::set<std::string> knocks_at_;  // where an answer is waited for
-  std::uint64_t knocks_ = 0;
-  StoreCoordinator at_store_;  // of another program
+  StoreCoordinator at_store_;        // of another program
   struct Leave {
     std::string why;
     int signal = 0;
