@@ -120,7 +120,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       deadline_timer_(executor),
       finished_(executor),
       leftovers_(std::move(parts.sweep), config_.sweep_scope, logger_),
-      guardian_(parts.reaper, leftovers_.spared(), config_.guardian, logger_),
+      guardian_(executor, parts.reaper, leftovers_.spared(), config_.guardian, logger_),
       stop_file_(executor, parts.reaper, stop_file_config(config_), logger_),
       worker_signals_(
           executor, config_,
@@ -171,6 +171,7 @@ asio::awaitable<int> Agent::run() {
   co_await bundle_.stop();
   co_await vitals_.stop();
   co_await stop_file_.stop();
+  guardian_.stop();
   tasks_.cancel();
   co_await tasks_.join();
   signals_.close();

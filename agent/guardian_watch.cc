@@ -5,23 +5,44 @@
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
+#include "store/clock.h"
 #include "worker/process/pidfd.h"
 
 namespace ddprun::agent {
 namespace {
 
-// So many guardians are replaced: what kills each of them at once must not keep the agent busy.
-constexpr int kMostGuardians = 100;
+namespace asio = boost::asio;
+
+// One that ends sooner is not replaced at once: what kills each of them must not keep the agent
+// busy.  And how often another is tried where none can be forked.
+constexpr Duration kPause = std::chrono::milliseconds(500);
 
 }  // namespace
 
-GuardianWatch::GuardianWatch(process::Reaper& reaper, std::set<pid_t>& spared,
-                             std::shared_ptr<process::Guardian> guardian,
+GuardianWatch::GuardianWatch(asio::any_io_executor executor, process::Reaper& reaper,
+                             std::set<pid_t>& spared, std::shared_ptr<process::Guardian> guardian,
                              std::shared_ptr<spdlog::logger> logger)
-    : reaper_(reaper), spared_(spared), guardian_(std::move(guardian)), logger_(std::move(logger)) {
-  if (guardian_) watch();
+    : reaper_(reaper),
+      spared_(spared),
+      guardian_(std::move(guardian)),
+      logger_(std::move(logger)),
+      again_(executor) {
+  if (!guardian_) return;
+  if (guardian_->pid() != -1) {
+    watch();
+    return;
+  }
+  start(
+      "there is no guardian, which ends the workers' processes should ddprun be killed or stand "
+      "still");
+}
+
+void GuardianWatch::stop() {
+  again_.cancel();
+  guardian_.reset();
 }
 
 void GuardianWatch::watch() {
@@ -39,20 +60,38 @@ void GuardianWatch::watch() {
 
 // It ends by itself only after this process.
 void GuardianWatch::ended(process::ExitStatus status) {
+  if (!guardian_) return;
+  spared_.erase(guardian_->pid());
   std::string what = fmt::format(
       "the guardian (pid {}), which ends the workers' processes should "
-      "ddprun be killed, has ended ({})",
+      "ddprun be killed or stand still, has ended ({})",
       guardian_->pid(), process::to_string(status));
-  spared_.erase(guardian_->pid());
-  Result<void> started = ++lost_ <= kMostGuardians
-                             ? guardian_->start_again()
-                             : Error{Errc::LimitExceeded, "too many of them have ended"};
+  if (!replaced_at_ || mono_now() >= *replaced_at_ + kPause) return start(what);
+  if (!std::exchange(lacks_one_, true))
+    logger_->error("{}; the next one follows in a moment", what);
+  start_later(kPause);
+}
+
+void GuardianWatch::start(const std::string& what) {
+  Result<void> started = guardian_->start_again();
   if (!started) {
-    logger_->error("{}; there is no other: {}", what, to_string(started.error()));
-    return;
+    if (!std::exchange(lacks_one_, true)) {
+      logger_->error("{}, and no other can be started: {}; trying again until it can", what,
+                     to_string(started.error()));
+    }
+    return start_later(kPause);
   }
+  replaced_at_ = mono_now();
   watch();
+  lacks_one_ = false;
   logger_->warn("{}; a new one has been started, pid {}", what, guardian_->pid());
+}
+
+void GuardianWatch::start_later(Duration pause) {
+  again_.expires_after(pause);
+  again_.async_wait([this](boost::system::error_code error) {
+    if (!error && guardian_) start("there was no guardian for a while");
+  });
 }
 
 }  // namespace ddprun::agent

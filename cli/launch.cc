@@ -252,7 +252,7 @@ void add_guardian(agent::AgentConfig& agent, spdlog::logger& logger) {
         rendezvous::deliver_last_word(last_word, kLastWordPatience);
       });
   if (!guardian) {
-    logger.warn("if ddprun is killed, processes that workers started may stay: {}",
+    logger.warn("if ddprun is killed or stands still, processes that workers started may stay: {}",
                 to_string(guardian.error()));
     return;
   }

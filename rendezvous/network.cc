@@ -443,7 +443,16 @@ void NetworkHandler::leave_last_word() {
 
 // Before anybody hears from this node that it knows more than it did.
 void NetworkHandler::keep_memory() {
-  if (auto memory = member::memory(state_, config_.member)) node_files_.keep(*memory);
+  auto memory = member::memory(state_, config_.member);
+  if (!memory) return;
+  auto kept = node_files_.keep(*memory);
+  bool lacked = std::exchange(lacks_memory_, !kept.has_value());
+  if (lacked == lacks_memory_) return;
+  notices_.push(notice::Info{
+      kept ? "what this node knows of the run is kept for a later agent again"
+           : "what this node knows of the run is lost if its agent is killed now, and a run whose "
+             "agents are all killed may not begin again before join_timeout: " +
+                 to_string(kept.error())});
 }
 
 // While it waits, others that were ending here may have ended.

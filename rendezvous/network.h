@@ -104,9 +104,10 @@ class NetworkHandler final : public Handler {
   LeaseHolder holder_;
   RunEndpoint endpoint_;
   NodeFiles node_files_;
-  LastWord last_word_;     // what the guardian says if this process is killed
-  Endpoint at_endpoint_;   // numeric; as it was reached last
-  std::string last_text_;  // as the holder has it
+  bool lacks_memory_ = false;  // and that has been said
+  LastWord last_word_;         // what the guardian says if this process is killed
+  Endpoint at_endpoint_;       // numeric; as it was reached last
+  std::string last_text_;      // as the holder has it
   member::State state_;
   MonoTime tick_due_ = MonoTime::max();
   boost::asio::steady_timer ticker_;

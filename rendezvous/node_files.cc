@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "rendezvous/decide/run_file.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -24,8 +25,10 @@ constexpr const char* kPartial = ".partial";
 constexpr const char* kLastWord = ".left";
 constexpr off_t kMaxLastWord = 200;
 constexpr std::size_t kMaxFiles = 4096;
+constexpr std::size_t kMaxEntries = 4 * kMaxFiles;
 constexpr off_t kMaxBytes = 64 * 1024;
 constexpr std::time_t kMaxAge = 24 * 60 * 60;  // seconds
+constexpr Duration kRefresh = std::chrono::hours(1);
 // There may be thousands, and each agent that starts would look at all of them.
 constexpr const char* kLooked = ".looked";
 constexpr std::time_t kBetweenLooks = 60 * 60;  // seconds
@@ -111,6 +114,10 @@ void remove(const Fd& folder, const std::string& name) {
   ::unlinkat(folder.get(), (name + kLastWord).c_str(), 0);
 }
 
+bool is_node_file(const std::string& name) {
+  return !name.ends_with(kPartial) && !name.ends_with(kLastWord);
+}
+
 }  // namespace
 
 void write_last_word(const std::string& path, std::string_view text) {
@@ -137,17 +144,29 @@ NodeFiles::NodeFiles(const std::string& folder, std::string run, std::string nam
   remove_old();
 }
 
+// Those of the own run are about to be asked, whatever the clock of the machine says.
 void NodeFiles::remove_old() const {
   if (!folder_ || !is_time_to_look(folder_)) return;
   const std::time_t oldest = std::time(nullptr) - kMaxAge;
-  for (const std::string& name : names("")) {
+  for (const std::string& name : entries()) {
     auto at = written(folder_, name);
-    bool is_old = at && at->tv_sec < oldest;
-    if (is_old && read_if_dead(folder_, name)) remove(folder_, name);
+    bool is_old = at && at->tv_sec < oldest && !name.starts_with(beginning_);
+    if (!is_old) continue;
+    if (name.ends_with(kPartial)) ::unlinkat(folder_.get(), name.c_str(), 0);
+    if (is_node_file(name) && read_if_dead(folder_, name)) remove(folder_, name);
   }
 }
 
 std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
+  std::vector<std::string> found = entries();
+  std::erase_if(found, [&](const std::string& name) {
+    return !name.starts_with(beginning) || !is_node_file(name) || name == own_;
+  });
+  if (found.size() > kMaxFiles) found.resize(kMaxFiles);
+  return found;
+}
+
+std::vector<std::string> NodeFiles::entries() const {
   std::vector<std::string> found;
   int copy = folder_ ? ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
@@ -156,11 +175,8 @@ std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
     return found;
   }
   while (const dirent* entry = ::readdir(entries)) {
-    std::string name = entry->d_name;
-    bool is_one = name.starts_with(beginning) && !name.starts_with('.') &&
-                  !name.ends_with(kPartial) && !name.ends_with(kLastWord) && name != own_;
-    if (is_one) found.push_back(std::move(name));
-    if (found.size() == kMaxFiles) break;
+    if (entry->d_name[0] != '.') found.emplace_back(entry->d_name);
+    if (found.size() == kMaxEntries) break;
   }
   ::closedir(entries);
   return found;
@@ -180,8 +196,12 @@ const std::vector<std::string>& NodeFiles::names_of_run() const {
 }
 
 // It is locked before it has its name.
-void NodeFiles::keep(const Died& self) {
-  if (!folder_ || kept_ == self) return;
+Result<void> NodeFiles::keep(const Died& self) {
+  if (!folder_) return {};
+  if (kept_ == self) {
+    refresh();
+    return {};
+  }
   const std::string partial = own_ + kPartial;
   if (!file_) {
     file_ = Fd(::openat(folder_.get(), partial.c_str(),
@@ -192,22 +212,31 @@ void NodeFiles::keep(const Died& self) {
   }
   // Until all of it is there it cannot be read.
   const std::string text = encode(NodeFile{.boot = boot_, .run = run_, .node = self});
+  errno = ENOSPC;  // where a write is cut short
   bool is_written =
       ::ftruncate(file_.get(), 0) == 0 &&
       ::pwrite(file_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
   if (!is_written) return forget();
   kept_ = self;
+  refreshed_ = mono_now();
+  return {};
+}
+
+// Its age is to be that of the agent's death, also where a round lasts for weeks.
+void NodeFiles::refresh() {
+  if (mono_now() < refreshed_ + kRefresh) return;
+  refreshed_ = mono_now();
+  ::futimens(file_.get(), nullptr);
 }
 
 // What it says would not be true any more.
-void NodeFiles::forget() {
-  if (folder_) {
-    remove(folder_, own_);
-    ::unlinkat(folder_.get(), (own_ + kPartial).c_str(), 0);
-  }
+Error NodeFiles::forget() {
+  Error why = system_error(errno, "keep it in " + path_);
+  remove(folder_, own_);
+  ::unlinkat(folder_.get(), (own_ + kPartial).c_str(), 0);
   kept_.reset();
-  folder_ = Fd();
   file_ = Fd();
+  return why;
 }
 
 // There may be many, of a run that was killed often: only the last ones are read.
@@ -239,7 +268,8 @@ void NodeFiles::drop() {
   for (const std::string& name : names_of_run()) {
     if (read_if_dead(folder_, name)) remove(folder_, name);
   }
-  forget();
+  if (folder_) (void)forget();
+  folder_ = Fd();
 }
 
 std::string NodeFiles::last_word_path() const {

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "rendezvous/decide/node_file.h"
+#include "store/base/error.h"
 #include "store/base/fd.h"
+#include "store/base/time.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,16 +27,18 @@ class NodeFiles {
   static constexpr std::size_t kFewFiles = 64;
 
   // Of the node `name` of `run`.  Nothing is kept where `folder` is empty, cannot be made, or is
-  // not this user's alone.  What agents that died have left there is removed after a day; that is
-  // looked for once in an hour.
+  // not this user's alone.  What agents of other runs that died a day ago have left there is
+  // removed; that is looked for once in an hour.
   NodeFiles(const std::string& folder, std::string run, std::string name);
 
   // Why nothing is kept, in a sentence, where `folder` is there and not this user's alone; else
   // empty.
   const std::string& problem() const { return problem_; }
 
-  // What this node knows from now on.  If it cannot be written, nothing is kept.
-  void keep(const Died& self);
+  // What this node knows from now on; to be called at least once in an hour.  Fails with the
+  // system's code, as where the machine's memory is full: then nothing is kept, and the next call
+  // tries again.
+  Result<void> keep(const Died& self);
 
   // Of the agents of this run which have died on this machine, the last kMaxDied.
   std::vector<Died> died() const;
@@ -51,9 +55,11 @@ class NodeFiles {
 
  private:
   std::vector<std::string> names(const std::string& beginning) const;
+  std::vector<std::string> entries() const;
   const std::vector<std::string>& names_of_run() const;
   void remove_old() const;
-  void forget();
+  void refresh();
+  Error forget();
 
   std::string problem_;
   std::string path_;  // of the folder
@@ -64,6 +70,7 @@ class NodeFiles {
   std::string own_;        // the name of this node's
   Fd file_;                // locked
   std::optional<Died> kept_;
+  MonoTime refreshed_{};
 
   // The run's files, where nothing has come to the folder or gone since it was read.
   mutable std::vector<std::string> names_of_run_;

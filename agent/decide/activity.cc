@@ -66,6 +66,8 @@ void ActivityLog::note(const ActivitySample& sample, MonoTime now) {
       sample.local_rank, Activity{sample, now, sample.cpu_time, sample.moved_bytes});
   if (is_new) return;
   Activity& activity = found->second;
+  // A child that has ended takes its part with it, until it is waited for.
+  activity.cpu_time = std::min(activity.cpu_time, sample.cpu_time);
   activity.moved_bytes = std::min(activity.moved_bytes, sample.moved_bytes);
   bool is_beating = sample.heartbeat_ns != 0;
   bool is_alive = sample.heartbeat_ns != activity.last.heartbeat_ns;

@@ -23,9 +23,10 @@ namespace ddprun::agent {
 struct ActivitySample {
   int local_rank = 0;
   std::uint64_t output_bytes = 0;
-  bool is_output_seen = true;     // false: it may write more than that
-  Duration cpu_time{};            // of its process and all below it
-  std::uint64_t moved_bytes = 0;  // read, written and paged in, by the same; less when one ends
+  bool is_output_seen = true;  // false: it may write more than that
+  // Of its process and all that live below it; each may be less when one of these ends.
+  Duration cpu_time{};
+  std::uint64_t moved_bytes = 0;  // read, written and paged in
   std::int64_t heartbeat_ns = 0;  // the file's mtime; 0: never touched
   std::string doing;              // "sleeping in hrtimer_nanosleep"; two that wait alike say alike
 };
@@ -74,9 +75,9 @@ class ActivityLog {
  private:
   struct Activity {
     ActivitySample last;
-    MonoTime alive_at{};  // the last sign of life
-    Duration cpu_time{};  // then
-    std::uint64_t moved_bytes = 0;
+    MonoTime alive_at{};            // the last sign of life
+    Duration cpu_time{};            // then, or the least since
+    std::uint64_t moved_bytes = 0;  // likewise
   };
   void note(const ActivitySample& sample, MonoTime now);
   void forgive_own_silence(MonoTime now);

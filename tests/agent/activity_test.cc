@@ -65,6 +65,15 @@ TEST_SUITE("agent/decide/activity") {
     }));
   }
 
+  TEST_CASE("the CPU time of a process that has ended is not missed") {
+    Node node;
+    node.workers[1].cpu_time = 800s;
+    CHECK_FALSE(node.pass(1000, [&] {
+      if (node.now == MonoTime(10s)) node.workers[1].cpu_time = 0s;
+      for (ActivitySample& worker : node.workers) worker.cpu_time += 1s;
+    }));
+  }
+
   TEST_CASE("one tick of the kernel's clock is no sign of life") {
     ActivityLog activity(8s);
     ActivitySample sample;

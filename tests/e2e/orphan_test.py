@@ -3,6 +3,8 @@
 
 import os
 import pathlib
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ HOSTILE = {
 }
 
 
+USER_WITH_LIMIT = 54322
 MARK = f"88000.{os.getpid():07}"  # how many seconds they sleep begins with it, and no other test's does
 
 
@@ -233,26 +236,53 @@ class OrphanTest(LaunchCase):
         _, stderr = run.communicate(timeout=LIMIT)
         self.assertNotIn("left behind", stderr)
 
+    def guardian_of(self, run):
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if (folder / "comm").read_text().strip() == "ddp-guardian" and int(fields[1]) == run.pid \
+                        and fields[0] != "Z":
+                    return int(folder.name)
+            except OSError:
+                pass
+        return None
+
     def test_the_guardians_death_is_told_and_mended(self):
         run = self.begin("session", "exit 0")
-        def guardian():
-            for folder in pathlib.Path("/proc").glob("[0-9]*"):
-                try:
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    if (folder / "comm").read_text().strip() == "ddp-guardian" and int(fields[1]) == run.pid \
-                            and fields[0] != "Z":
-                        return int(folder.name)
-                except OSError:
-                    pass
-            return None
-        wait_until(guardian, "the guardian runs")
-        first = guardian()
+        wait_until(lambda: self.guardian_of(run), "the guardian runs")
+        first = self.guardian_of(run)
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: guardian() not in (None, first), "there is a new one")
+        wait_until(lambda: self.guardian_of(run) not in (None, first), "there is a new one")
         run.kill()
         wait_until(lambda: not self.left_behind(), "all of them have gone")
         _, stderr = run.communicate(timeout=LIMIT)
         self.assertRegex(stderr, rf"the guardian \(pid {first}\).* has ended \(.*SIGKILL.*\); a new one has been started")
+
+    def test_a_guardian_that_cannot_be_replaced_now_is_replaced_later(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to be a user whose number of processes has a limit")
+        self.path.chmod(0o777)
+        ddprun = shutil.copy(DDPRUN, self.path)
+        stderr = open(self.path / "stderr", "w")
+        self.addCleanup(stderr.close)
+        run = subprocess.Popen([ddprun, "--log-dir=/dev/null", "--no-python", "sh", "-c", "touch ready; exec sleep 1000"],
+                               env=environment(), cwd=self.path, stderr=stderr, user=USER_WITH_LIMIT, extra_groups=[])
+        self.addCleanup(lambda: run.poll() is None and (run.kill(), run.wait()))
+        wait_until((self.path / "ready").exists, "the worker runs")
+        first = self.guardian_of(run)
+        soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        def limit(count):
+            subprocess.run(["prlimit", f"--pid={run.pid}", f"--nproc={count}:"], check=True, user=USER_WITH_LIMIT)
+        limit(1)
+        os.kill(first, signal.SIGKILL)
+        said = (self.path / "stderr").read_text
+        wait_until(lambda: "no other can be started: fork the guardian: " in said(), "it is said")
+        self.assertIsNone(self.guardian_of(run))
+        limit(soft)
+        wait_until(lambda: self.guardian_of(run), "there is a new one")
+        wait_until(lambda: "there was no guardian for a while; a new one has been started" in said(), "it is said")
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(LIMIT), 143, said())
 
     def test_after_a_kill_of_the_agent(self):
         for name in HOSTILE:

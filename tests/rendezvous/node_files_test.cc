@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,12 +71,12 @@ TEST_CASE("Node files: what an agent knew is known when it has died, and not bef
   Machine machine;
   {
     NodeFiles living = machine.agent("a");
-    living.keep(knows("a", 1));
+    REQUIRE(living.keep(knows("a", 1)));
     CHECK(machine.died().empty());
     Died last = knows("a", 2);
     last.after = {{.id = {.number = 1, .by = "a@0"}, .nodes = 3, .was_in = true}};
-    living.keep(last);
-    living.keep(knows("a", 3));  // a shorter one
+    REQUIRE(living.keep(last));
+    REQUIRE(living.keep(knows("a", 3)));  // a shorter one
     CHECK(machine.died().empty());
     CHECK(machine.agent("b").died().empty());
   }
@@ -114,7 +116,7 @@ TEST_CASE("Node files: that no worker lives is known if it was said, and goes wi
     NodeFiles agent = machine.agent("a");
     CHECK(agent.last_word_path().empty());
     agent.leave("too early");
-    agent.keep(knows("a", 1));
+    REQUIRE(agent.keep(knows("a", 1)));
     path = agent.last_word_path();
     SUBCASE("by nobody") {}
     SUBCASE("by itself") {
@@ -137,7 +139,7 @@ TEST_CASE("Node files: that no worker lives is known if it was said, and goes wi
     CHECK((died[0].left == "was stopped by SIGTERM" || died[0].left == "was killed"));
   }
   NodeFiles last = machine.agent("b");
-  last.keep(knows("b", 1));
+  REQUIRE(last.keep(knows("b", 1)));
   last.drop();
   CHECK(machine.files().empty());
 }
@@ -145,7 +147,7 @@ TEST_CASE("Node files: that no worker lives is known if it was said, and goes wi
 TEST_CASE("Node files: a last word follows no link") {
   Machine machine;
   NodeFiles agent = machine.agent("a");
-  agent.keep(knows("a", 1));
+  REQUIRE(agent.keep(knows("a", 1)));
   const std::string path = agent.last_word_path();
   const std::string target = machine.temp.path() + "/target";
   REQUIRE(::symlink(target.c_str(), (path + ".partial").c_str()) == 0);
@@ -156,22 +158,22 @@ TEST_CASE("Node files: a last word follows no link") {
 
 TEST_CASE("Node files: those of a run that is over go") {
   Machine machine;
-  machine.agent("a").keep(knows("a", 1));
-  machine.agent("o", "other").keep(knows("o", 1));
+  REQUIRE(machine.agent("a").keep(knows("a", 1)));
+  REQUIRE(machine.agent("o", "other").keep(knows("o", 1)));
   NodeFiles living = machine.agent("b");
-  living.keep(knows("b", 1));
+  REQUIRE(living.keep(knows("b", 1)));
   NodeFiles last = machine.agent("c");
-  last.keep(knows("c", 1));
+  REQUIRE(last.keep(knows("c", 1)));
   last.drop();
   CHECK(machine.files().size() == 2);  // of b, and of the other run
   CHECK(machine.died("other").size() == 1);
-  last.keep(knows("c", 2));
+  REQUIRE(last.keep(knows("c", 2)));
   CHECK(machine.files().size() == 2);
 }
 
 TEST_CASE("Node files: what is not all there, or of another machine, says nothing") {
   Machine machine;
-  machine.agent("a").keep(knows("a", 1));
+  REQUIRE(machine.agent("a").keep(knows("a", 1)));
   REQUIRE(machine.died().size() == 1);
   const std::string whole = machine.text();
   SUBCASE("a part") {
@@ -196,7 +198,7 @@ TEST_CASE("Node files: those that died last are named") {
   for (std::size_t i = 0; i < count; ++i) {
     std::vector<std::string> before = machine.files();
     std::string name = "n" + std::to_string(i);
-    machine.agent(name).keep(knows(name, i));
+    REQUIRE(machine.agent(name).keep(knows(name, i)));
     for (const std::string& file : machine.files()) {
       bool is_new = std::ranges::find(before, file) == before.end();
       if (is_new) date(file, static_cast<std::time_t>(1000 - i));
@@ -211,22 +213,55 @@ TEST_CASE("Node files: those that died last are named") {
 TEST_CASE(
     "Node files: what is left of dead agents is removed after a day, by a look in each hour") {
   Machine machine;
-  machine.agent("a").keep(knows("a", 1));
+  REQUIRE(machine.agent("a").keep(knows("a", 1)));
   NodeFiles living = machine.agent("b");
-  living.keep(knows("b", 1));
+  REQUIRE(living.keep(knows("b", 1)));
   for (const std::string& file : machine.files()) date(file, 100'000);
+  std::ofstream(machine.folder + "/x.partial").put('x');
+  date(machine.folder + "/x.partial", 100'000);
   date(machine.folder + "/.looked", 3'500);
-  machine.agent("other");
-  CHECK(machine.files().size() == 2);
+  machine.agent("a", "other");
+  CHECK(machine.files().size() == 3);
   SUBCASE("the last look was an hour ago") {
     date(machine.folder + "/.looked", 3'700);
   }
   SUBCASE("the clock was set back") {
     date(machine.folder + "/.looked", -100);
   }
-  machine.agent("other");
+  SUBCASE("by an agent of their own run, which needs them") {
+    date(machine.folder + "/.looked", 3'700);
+    machine.agent("c");
+    CHECK(machine.files().size() == 2);
+    CHECK(machine.died().size() == 1);
+    date(machine.folder + "/.looked", 3'700);
+  }
+  machine.agent("a", "other");
   CHECK(machine.files().size() == 1);
   CHECK(machine.died().empty());
+}
+
+TEST_CASE("Node files: what cannot be written is tried again") {
+  Machine machine;
+  NodeFiles agent = machine.agent("a");
+  REQUIRE(agent.keep(knows("a", 1)));
+  struct rlimit before {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const struct rlimit full = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  auto* handler = ::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+  auto kept = agent.keep(knows("a", 2));
+  bool has_file = !machine.files().empty();
+  auto again = agent.keep(knows("a", 2));
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  ::signal(SIGXFSZ, handler);
+  REQUIRE_FALSE(kept);
+  CHECK(to_string(kept.error()).find(machine.folder) != std::string::npos);
+  CHECK_FALSE(has_file);
+  CHECK_FALSE(again);
+  CHECK(agent.last_word_path().empty());
+  REQUIRE(agent.keep(knows("a", 2)));
+  CHECK(machine.files().size() == 1);
+  CHECK_FALSE(agent.last_word_path().empty());
 }
 
 TEST_CASE("Node files: a folder that others can change is not used") {
@@ -234,13 +269,13 @@ TEST_CASE("Node files: a folder that others can change is not used") {
   REQUIRE(::mkdir(machine.folder.c_str(), 0755) == 0);
   NodeFiles agent = machine.agent("a");
   CHECK(agent.problem().starts_with(machine.folder + " is no folder of this user's alone"));
-  agent.keep(knows("a", 1));
+  REQUIRE(agent.keep(knows("a", 1)));
   CHECK(machine.files().empty());
   REQUIRE(::rmdir(machine.folder.c_str()) == 0);
   REQUIRE(::symlink(machine.temp.path().c_str(), machine.folder.c_str()) == 0);
   CHECK_FALSE(machine.agent("a").problem().empty());
   machine.folder.clear();
   CHECK(machine.agent("a").problem().empty());
-  machine.agent("a").keep(knows("a", 1));
+  REQUIRE(machine.agent("a").keep(knows("a", 1)));
   CHECK(machine.died().empty());
 }

@@ -310,12 +310,20 @@ Result<Guardian> Guardian::start(Marks marks, Deliver deliver) {
     return system_error(errno, "make the guardian's pipe");
   guardian.reports_ = Fd(ends[0]);
   guardian.guardians_reports_ = Fd(ends[1]);
-  Result<void> started = guardian.start_again();
-  if (!started) return started.error();
+  (void)guardian.start_again();
   return guardian;
 }
 
+// What the former one has left of its messages.
+void Guardian::drain_pipe() {
+  char bytes[4096];
+  pollfd polled{.fd = guardians_pipe_.get(), .events = POLLIN, .revents = 0};
+  while (::poll(&polled, 1, 0) > 0 && ::read(polled.fd, bytes, sizeof bytes) > 0) {
+  }
+}
+
 Result<void> Guardian::start_again() {
+  drain_pipe();
   pid_t pid = ::fork();
   if (pid < 0) return system_error(errno, "fork the guardian");
   if (pid == 0)

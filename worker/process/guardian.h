@@ -42,8 +42,8 @@ class Guardian {
 
   // Forks the guardian.  It has a session of its own and no open descriptor but its ends of two
   // pipes.  Once all workers of a killed agent have ended it calls `deliver` with the last word
-  // that the agent has left, if there is one.  Fails with the system's code; the run can go on
-  // without it.
+  // that the agent has left, if there is one.  Where none can be forked now, pid() is -1, and
+  // start_again() may succeed later.  Fails with the system's code; the run can go on without it.
   static Result<Guardian> start(Marks marks, Deliver deliver = nullptr);
 
   // The workers must be dead at `end`, unless it is renewed before; MonoTime::max(): there is
@@ -57,13 +57,14 @@ class Guardian {
   static constexpr std::size_t kMaxLastWord = 3 * 1024;
 
   // Forks another one, when the process of the former has ended; its reports come by the same pipe.
+  // Fails with the system's code, and may be tried again.
   Result<void> start_again();
 
   Guardian(Guardian&&) = default;
   Guardian& operator=(Guardian&&) = delete;
   ~Guardian();
 
-  // The guardian's process; a child of this one.
+  // The guardian's process, a child of this one; it may have ended.  -1: none was forked yet.
   int pid() const { return pid_; }
 
   // The end of a pipe with a SignalReport of each signal that reaches the guardian, which none of
@@ -74,6 +75,7 @@ class Guardian {
  private:
   Guardian(Marks marks, Deliver deliver) : marks_(std::move(marks)), deliver_(std::move(deliver)) {}
   void write(const std::string& message);
+  void drain_pipe();
   void dismiss();
 
   Marks marks_;
@@ -85,7 +87,7 @@ class Guardian {
   Fd guardians_pipe_;
   Fd reports_;
   Fd guardians_reports_;
-  int pid_ = -1;  // -1: none was forked yet
+  int pid_ = -1;
 };
 
 }  // namespace ddprun::process
