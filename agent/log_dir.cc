@@ -16,6 +16,7 @@
 
 #include "rendezvous/random_name.h"
 #include "store/base/fd.h"
+#include "store/base/folder.h"
 
 namespace ddprun::agent {
 namespace {
@@ -149,13 +150,16 @@ std::string LogDir::loose_error_file(int start, int local_rank) const {
 bool LogDir::remove_if_empty() const {
   if (!is_temporary_) return false;
   if (::rmdir(path_.c_str()) == 0) return true;
-  std::error_code error;
   std::vector<fs::path> folders = {path_};
-  for (const auto& entry : fs::recursive_directory_iterator(path_, error)) {
-    if (!entry.is_directory()) return false;
-    folders.push_back(entry.path());
+  for (std::size_t next = 0; next < folders.size(); ++next) {
+    std::error_code error;
+    for (const auto& entry : entries_of(folders[next], error)) {
+      if (!fs::is_directory(entry.symlink_status(error))) return false;
+      folders.push_back(entry.path());
+    }
+    if (error) return false;
   }
-  // Deepest first; each removal fails harmlessly should something have appeared meanwhile.
+  // Those inside first; each removal fails harmlessly should something have appeared meanwhile.
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
     if (::rmdir(folder->c_str()) != 0) return false;
   }

@@ -93,6 +93,7 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
 }
 
 std::string describe(const process::IoThread::Stall& stall) {
+  if (!stall.failure.empty()) return fmt::format("'{}' has failed: {}", stall.what, stall.failure);
   std::string lasted = seconds_text(stall.lasted);
   return stall.is_over ? fmt::format("'{}' stood still for {}", stall.what, lasted)
                        : fmt::format("'{}' has stood still for {}; the run goes on meanwhile",

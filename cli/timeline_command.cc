@@ -14,6 +14,7 @@
 
 #include "cli/output_file.h"
 #include "rendezvous/decide/trace.h"
+#include "store/base/folder.h"
 #include "store/base/percent.h"
 
 namespace ddprun::cli {
@@ -28,8 +29,8 @@ std::optional<fs::path> newest_below(const fs::path& folder, const std::string& 
   std::optional<fs::path> newest;
   fs::file_time_type newest_time{};
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.is_symlink() || !entry.is_directory()) continue;
+  for (const auto& entry : entries_of(folder, error)) {
+    if (!fs::is_directory(entry.symlink_status(error))) continue;
     std::string name = entry.path().filename().string();
     if (!run.empty() && name.substr(0, name.rfind('_')) != run) continue;
     fs::path file = entry.path() / kName;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "cli/options/parse.h"
+#include "store/base/folder.h"
 #include "store/base/number.h"
 #include "worker/process/text_file.h"
 
@@ -22,7 +23,7 @@ Error unreadable(const std::string& path) {
 std::map<int, std::string> numbered(const std::string& folder, std::string_view prefix) {
   std::map<int, std::string> found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : entries_of(folder, error)) {
     std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix)) continue;
     if (auto number = leading_number<int>(std::string_view(name).substr(prefix.size())))
@@ -39,7 +40,7 @@ struct InstalledGpu {
 std::vector<InstalledGpu> installed_gpus(const std::string& root) {
   std::vector<InstalledGpu> gpus;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root + "/proc/driver/nvidia/gpus", error)) {
+  for (const auto& entry : entries_of(root + "/proc/driver/nvidia/gpus", error)) {
     InstalledGpu gpu{.pci = entry.path().filename().string()};
     std::string text = process::text_of_file(entry.path().string() + "/information").value_or("");
     if (auto begin = text.find("GPU-"); begin != std::string::npos)

@@ -6,6 +6,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,7 +31,8 @@ struct DetachedCall {
 
 // Carries out `work` on a thread of its own, which the end of the program does not wait for: what
 // `work` refers to must be its own.  Cancelling the coroutine ends the wait, not the call.  Fails
-// with Errc::LimitExceeded where there can be no further thread, and as `work` does.
+// with Errc::LimitExceeded where there can be no further thread, or `work` throws, and as `work`
+// does.
 template <class T>
 Async<T> call_detached(boost::asio::any_io_executor executor, std::function<Result<T>()> work) {
   boost::asio::steady_timer answered(executor, MonoTime::max());
@@ -44,7 +46,12 @@ Async<T> call_detached(boost::asio::any_io_executor executor, std::function<Resu
     }
   } forgotten{*call};
   auto run = [call, work = std::move(work)] {
-    Result<T> result = work();
+    Result<T> result = Error{Errc::LimitExceeded, ""};
+    try {
+      result = work();
+    } catch (const std::exception& error) {  // std::bad_alloc
+      result = Error{Errc::LimitExceeded, error.what()};
+    }
     std::lock_guard lock(call->mutex);
     call->result = std::move(result);
     // The event loop lives while something waits: it is posted to under the lock.

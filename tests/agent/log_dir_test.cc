@@ -157,6 +157,24 @@ TEST_SUITE("agent/log_dir") {
     CHECK(fs::exists(fs::path(temporary.path()).parent_path()));
   }
 
+  TEST_CASE("a temporary folder stays where part of it cannot be read") {
+    constexpr uid_t kUser = 54323;  // for root there is nothing that it cannot read
+    const uid_t own = ::geteuid();
+    if (own == 0) REQUIRE(::seteuid(kUser) == 0);
+    LogDir temporary = LogDir::create("", "a").value();
+    fs::path closed = temporary.make_attempt(0).value() + "/closed";
+    std::error_code error;
+    bool is_made = fs::create_directory(closed, error);
+    fs::permissions(closed, fs::perms::none, error);
+    bool is_removed = temporary.remove_if_empty();
+    if (own == 0) REQUIRE(::seteuid(own) == 0);
+    CHECK(is_made);
+    CHECK_FALSE(is_removed);
+    CHECK(fs::is_directory(closed));
+    fs::remove_all(temporary.path());
+    fs::remove(fs::path(temporary.path()).parent_path(), error);
+  }
+
   TEST_CASE("a folder that cannot be made is named with the reason and what to do") {
     test::TempDir base;
     std::ofstream(base.path() + "/file") << "text";

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,22 @@ TEST_SUITE("worker/process/io_thread") {
     disk.reset();
     CHECK(is_held.expired());
     release->set_value();
+  }
+
+  TEST_CASE("a call that throws is reported and has ended, and the next one runs") {
+    boost::asio::io_context loop;
+    auto said = std::make_shared<std::vector<std::string>>();
+    IoThread disk(loop.get_executor(), [said](const IoThread::Stall& stall) {
+      said->push_back(stall.what + ": " + stall.failure);
+    });
+    disk.run(
+        "pack it", [] { throw std::runtime_error("no memory"); },
+        [said] { said->push_back("done"); });
+    disk.run("say it", [said] { said->push_back("said"); });
+    loop.run();
+    std::ranges::sort(*said);  // the second call may be the first that is seen
+    CHECK(*said == std::vector<std::string>{"done", "pack it: no memory", "said"});
+    CHECK(disk.is_idle());
   }
 
   TEST_CASE("a thread that was started early has nothing to do, and runs the first call") {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/base/fd.h"
+#include "store/base/folder.h"
 #include "store/base/number.h"
 #include "worker/process/proc_files.h"
 #include "worker/process/text_file.h"
@@ -61,7 +62,7 @@ bool is_marked_up_to(const std::string& mount, std::string path) {
 // A cgroup with its empty children.
 void remove_tree(const std::string& path) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
+  for (const auto& entry : entries_of(path, error)) {
     if (entry.is_directory(error)) remove_tree(entry.path());
   }
   ::rmdir(path.c_str());
@@ -108,7 +109,7 @@ std::optional<std::string> delegated_cgroup() {
 void remove_stale_leaves(const std::string& base) {
   std::error_code error;
   std::vector<std::string> stale;
-  for (const auto& entry : fs::directory_iterator(base, error)) {
+  for (const auto& entry : entries_of(base, error)) {
     pid_t agent = agent_of(entry.path().filename());
     bool is_gone = agent > 0 && ::kill(agent, 0) != 0 && errno == ESRCH;
     if (is_gone || agent == ::getpid()) stale.push_back(entry.path());

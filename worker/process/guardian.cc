@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/folder.h"
 #include "store/base/number.h"
 #include "worker/process/close_from.h"
 #include "worker/process/pidfd.h"
@@ -246,7 +247,7 @@ class Watch {
   bool signal_marked(int signal, bool (*is_marked)(pid_t, const Marks&)) {
     bool has_found = false;
     std::error_code error;
-    for (const auto& folder : std::filesystem::directory_iterator("/proc", error)) {
+    for (const auto& folder : entries_of("/proc", error)) {
       auto pid = number_in<pid_t>(folder.path().filename().native());
       if (!pid || *pid == self_ || *pid == agent_) continue;
       if (has_session_ && ::getsid(*pid) == 0) continue;

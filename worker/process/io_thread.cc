@@ -7,6 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -21,6 +22,16 @@ namespace asio = boost::asio;
 
 MonoTime mono_now() {
   return std::chrono::steady_clock::now();
+}
+
+// What `work` throws, such as std::bad_alloc, must not end the agent; "" for nothing.
+std::string failure_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace
@@ -60,7 +71,8 @@ IoThread::~IoThread() {
 
 void IoThread::run(std::string what, std::function<void()> work, std::function<void()> done) {
   if (!has_thread_ && !start()) {
-    work();
+    std::string failure = failure_of(work);
+    if (!failure.empty()) on_stall_({.what = what, .is_over = true, .failure = failure});
     if (done) asio::post(executor_, std::move(done));
     return;
   }
@@ -114,23 +126,26 @@ void IoThread::serve(const std::shared_ptr<Shared>& shared) {
     shared->what = call.what;
     shared->began = mono_now();
     lock.unlock();
-    call.work();
+    std::string failure = failure_of(call.work);
     call.work = nullptr;
     lock.lock();
     shared->what.clear();
     Duration lasted = mono_now() - shared->began;
     // The event loop lives while its owner does: it is posted to under the lock.
     if (shared->owner == nullptr) return;
-    asio::post(shared->owner->executor_, [shared, lasted, what = std::move(call.what)] {
-      if (IoThread* owner = shared->owner) owner->ended(what, lasted);
-    });
+    asio::post(shared->owner->executor_,
+               [shared, lasted, what = std::move(call.what), failure = std::move(failure)] {
+                 if (IoThread* owner = shared->owner) owner->ended(what, lasted, failure);
+               });
   }
 }
 
-void IoThread::ended(const std::string& what, Duration lasted) {
+void IoThread::ended(const std::string& what, Duration lasted, const std::string& failure) {
   std::function<void()> done = std::move(dones_.front());
   dones_.pop_front();
-  if (std::exchange(is_stall_told_, false)) on_stall_({what, lasted, true});
+  bool is_told = std::exchange(is_stall_told_, false);
+  if (is_told || !failure.empty())
+    on_stall_({.what = what, .lasted = lasted, .is_over = true, .failure = failure});
   if (is_idle()) {
     watch_timer_.cancel();
     settled_.cancel();
@@ -143,7 +158,7 @@ std::optional<IoThread::Stall> IoThread::stall() const {
   std::lock_guard lock(shared_->mutex);
   Duration lasted = mono_now() - shared_->began;
   if (shared_->what.empty() || lasted < kStall) return std::nullopt;
-  return Stall{shared_->what, lasted, false};
+  return Stall{.what = shared_->what, .lasted = lasted, .is_over = false, .failure = ""};
 }
 
 // Looks while calls are under way, and not at each of them: most end at once.

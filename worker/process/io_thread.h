@@ -31,6 +31,7 @@ class IoThread {
     std::string what;
     Duration lasted{};
     bool is_over = false;
+    std::string failure;  // what it has thrown, such as std::bad_alloc; then it may not have lasted
   };
 
   IoThread(boost::asio::any_io_executor executor, std::function<void(const Stall&)> on_stall);
@@ -39,7 +40,7 @@ class IoThread {
 
   // Runs `work` on the thread, then `done`, where there is one, from the event loop.  `what` names
   // the call in a report of a stall: "write /logs/run/stdout.log".  The thread starts with the
-  // first call.
+  // first call.  A call that throws is reported as well, and has ended.
   void run(std::string what, std::function<void()> work, std::function<void()> done = nullptr);
 
   // Starts the thread before there is a call, so that the first does not wait for it.
@@ -62,7 +63,7 @@ class IoThread {
   struct Shared;
   static void serve(const std::shared_ptr<Shared>& shared);
   bool start();
-  void ended(const std::string& what, Duration lasted);
+  void ended(const std::string& what, Duration lasted, const std::string& failure);
   void watch();
 
   boost::asio::any_io_executor executor_;

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "store/base/folder.h"
 #include "worker/process/pidfd.h"
 #include "worker/process/proc_files.h"
 
@@ -37,8 +38,7 @@ constexpr std::size_t kNamesShown = 5;
 std::optional<std::vector<pid_t>> children_of(pid_t pid) {
   std::vector<pid_t> children;
   std::error_code error;
-  for (const auto& task :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+  for (const auto& task : entries_of("/proc/" + std::to_string(pid) + "/task", error)) {
     errno = 0;
     std::ifstream file(task.path() / "children");
     if (!file && (errno == EMFILE || errno == ENFILE)) return std::nullopt;
