@@ -30,8 +30,10 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
   return AttemptFiles::OfWorker{std::move(*folder), std::move(*out), std::move(*err)};
 }
 
-bool says_disk_full(const Error& error) {
-  return error.code == std::errc::no_space_on_device || error.code.value() == EDQUOT;
+// The workers would lack them as well.
+bool says_no_descriptors(const Error& error) {
+  return error.code == std::errc::too_many_files_open ||
+         error.code == std::errc::too_many_files_open_in_system;
 }
 
 AttemptFiles no_files(const AttemptFilesSpec& spec) {
@@ -76,7 +78,7 @@ Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
     return no_files(spec);
   }
   Result<AttemptFiles> files = make_in_log_dir(spec);
-  if (files || !says_disk_full(files.error())) return files;
+  if (files || says_no_descriptors(files.error())) return files;
   AttemptFiles none = no_files(spec);
   none.lost = to_string(files.error());
   return none;

@@ -41,8 +41,9 @@ struct AttemptFiles {
   std::string lost;  // why the log folder takes nothing more; the attempt has no files then
 };
 
-// Threads: any.  Fails with the path and the system's reason, but for a full disk, which ends no
-// run.
+// Threads: any.  A log folder that takes nothing more, as one on a full disk or a file system that
+// was mounted anew, ends no run: see `lost`.  Fails with the path and the system's reason where
+// there are no descriptors left, which the workers would lack, too.
 Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec);
 
 }  // namespace ddprun::agent

@@ -389,6 +389,7 @@ void Server::Impl::close_unvalidated() {
     if (!id) break;
     Session* session = find(*id);
     if (session == nullptr || session->is_own() || session->follows) continue;
+    if (session->http && session->closes_when_flushed) continue;  // it reads its page
     bool must_seal = !config_.serves_strangers && !session->http;
     if (!session->decoder.is_validated() || (must_seal && !session->is_sealed())) {
       drop(*session, "no handshake in time");

@@ -231,9 +231,9 @@ class StartTest(FaultCase):
             self.skipTest("no file system can be mounted here")
         return disk, prefix
 
-    def run_with_logs(self, folder, option, script, prefix=()):
+    def run_with_logs(self, folder, *arguments, prefix=()):
         """A run of one worker, with its log folder there."""
-        return subprocess.run([*prefix, DDPRUN, "--log-dir", str(folder), option, str(script)],
+        return subprocess.run([*prefix, DDPRUN, "--log-dir", str(folder), *map(str, arguments)],
                               env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
 
@@ -252,12 +252,27 @@ class StartTest(FaultCase):
     def test_a_full_log_folder_is_named_again_at_the_end_of_a_run_that_succeeds(self):
         disk, prefix = self.small_disk()
         script = self.script("import sys\nsys.stdout.write('x' * 1000000 + '\\n')\nprint('done')\n")
-        run = self.run_with_logs(disk / "logs", "--tee=3", script, prefix)
+        run = self.run_with_logs(disk / "logs", "--tee=3", script, prefix=prefix)
         self.assertEqual(run.returncode, 0, run.stdout)
         after = run.stdout[run.stdout.index(":done\n"):].splitlines()[1:]
         after = [line for line in after if " of it training" not in line]  # of a busy machine
         self.assertRegex(after[-2], r" the log files in \S+ miss lines: .*No space left on device")
         self.assertRegex(after[-1], r" finished: ")
+
+    def test_a_log_folder_that_has_become_unusable_costs_no_restart(self):
+        """As a remounted or stale file system: here it has become a file."""
+        script = self.script("import glob, os, shutil, sys\n"
+                             "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                             "    [folder] = glob.glob('logs/none_*')\n"
+                             "    shutil.rmtree(folder)\n"
+                             "    open(folder, 'w')\n"
+                             "    raise ValueError('the cause')\n"
+                             "print('trained')\n")
+        run = self.run_with_logs(self.path / "logs", "--tee=3", "--max-restarts=1", "--rdzv-id=none", script)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        self.assertIn(":trained\n", run.stdout)
+        self.assertRegex(run.stdout, r"this attempt has no log files: log folder \S+/attempt_1 .*: Not a directory")
+        self.assertRegex(run.stdout, r"the log files in \S+ miss lines: log folder .*: Not a directory")
 
     def test_a_full_disk_of_files_that_the_workers_have_themselves_is_named_at_the_end(self):
         disk, prefix = self.small_disk()
@@ -265,7 +280,7 @@ class StartTest(FaultCase):
                            (7, r"^  the logs on this node may miss lines: the disk of \S+ was full$")):
             script = self.script("import os, sys\ntry: os.write(1, b'x' * 1000000); os.write(1, b'y')\n"
                                  f"except OSError: sys.exit({code})\n")
-            run = self.run_with_logs(disk / "logs", "--redirects=3", script, prefix)
+            run = self.run_with_logs(disk / "logs", "--redirects=3", script, prefix=prefix)
             self.assertEqual(run.returncode, code, run.stdout)
             self.assertRegex(run.stdout, "(?m)" + last)
         # With room there is nothing to say.

@@ -119,6 +119,27 @@ TEST_SUITE("store/server, long pages") {
     CHECK(pages.run_until([&] { return pages.source.begun > before; }));
   }
 
+  TEST_CASE("who needs longer to read a page than for a handshake gets all of it") {
+    Pages pages({.handshake_timeout = 50ms});
+    pages.source.pieces = 2;              // a beginning, and this
+    pages.source.piece_bytes = 12 << 20;  // more than the system's buffers take
+    RawClient browser = pages.asks_for("/status");
+    REQUIRE(pages.run_until([&] { return pages.has_answer(browser); }));
+    RawClient silent(pages.server->port());
+    REQUIRE(pages.run_until([&] { return pages.server->connection_count() == 2; }));
+    REQUIRE(pages.run_until([&] { return pages.server->connection_count() == 1; }));
+    std::size_t size = 0;
+    bool is_over = false;
+    REQUIRE(pages.run_until([&] {
+      static char piece[1 << 20];
+      ssize_t count = ::recv(browser.fd(), piece, sizeof piece, MSG_DONTWAIT);
+      if (count > 0) size += static_cast<std::size_t>(count);
+      is_over = is_over || count == 0;
+      return is_over;
+    }));
+    CHECK(size > pages.source.piece_bytes);
+  }
+
   TEST_CASE("who follows and reads nothing is closed, and those who read are not") {
     Pages pages({.unread_timeout = 100ms});
     pages.source.pieces = 64;
