@@ -17,6 +17,7 @@ namespace {
 // The timers go by the wall clock, which may be set: it is looked at this often at least.
 constexpr auto kLookAgain = std::chrono::seconds(1);
 constexpr std::size_t kMaxLine = 4096;  // PIPE_BUF, the protocol's own limit
+constexpr int kMostTold = 10;           // of lines that are no timers
 
 }  // namespace
 
@@ -84,7 +85,9 @@ void TimerPipe::take_lines() {
   for (std::size_t end = 0; (end = buffer_.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
     auto taken = timers_.take(std::string_view(buffer_).substr(begin, end - begin));
-    if (!taken) on_warning_(to_string(taken.error()));
+    if (taken || ++bad_lines_ > kMostTold) continue;
+    on_warning_(to_string(taken.error()) +
+                (bad_lines_ == kMostTold ? "; further ones are not told" : ""));
   }
   buffer_.erase(0, begin);
   if (buffer_.size() > kMaxLine) buffer_.clear();

@@ -58,6 +58,7 @@ class TimerPipe {
   std::function<void(const std::string&)> on_warning_;
   FileTimers timers_;
   std::string buffer_;
+  int bad_lines_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers outlive us by one turn
 };
 

@@ -181,7 +181,8 @@ store::Async<bool> EtcdRegistry::write_note(HostEntry entry) {
     auto written = co_await write(*found, entry, deadline);
     if (!written) co_return written.error();
     if (!*written) continue;
-    host(entry.is_over ? 0 : entry.generation);
+    // Meanwhile this node may have claimed a later one.
+    if (entry.generation >= hosting_) host(entry.is_over ? 0 : entry.generation);
     co_return true;
   }
 }

@@ -231,10 +231,10 @@ class StartTest(FaultCase):
             self.skipTest("no file system can be mounted here")
         return disk, prefix
 
-    def run_with_logs(self, folder, *arguments, prefix=()):
+    def run_with_logs(self, folder, *arguments, prefix=(), **variables):
         """A run of one worker, with its log folder there."""
         return subprocess.run([*prefix, DDPRUN, "--log-dir", str(folder), *map(str, arguments)],
-                              env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              env=environment(**variables), cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
 
     def test_a_full_log_folder_hides_no_cause(self):
@@ -273,6 +273,20 @@ class StartTest(FaultCase):
         self.assertIn(":trained\n", run.stdout)
         self.assertRegex(run.stdout, r"this attempt has no log files: log folder \S+/attempt_1 .*: Not a directory")
         self.assertRegex(run.stdout, r"the log files in \S+ miss lines: log folder .*: Not a directory")
+
+    def test_lines_that_are_no_timers_are_told_a_few_times(self):
+        script = self.script(
+            "import fcntl, os, struct, termios, time\n"
+            "with open(os.environ['TORCHELASTIC_TIMER_FILE'], 'w') as fifo:\n"
+            "    fifo.write('nonsense\\n' * 1000)\n"
+            "    fifo.flush()\n"
+            "    while struct.unpack('i', fcntl.ioctl(fifo, termios.FIONREAD, bytes(4))) != (0,): time.sleep(0.01)\n")
+        run = self.run_with_logs(self.path / "logs", script, TORCHELASTIC_ENABLE_FILE_TIMER="1",
+                                 TORCHELASTIC_TIMER_FILE=str(self.path / "timers"))
+        self.assertEqual(run.returncode, 0, run.stdout)
+        told = [line for line in run.stdout.splitlines() if "a line of the timer file is ignored" in line]
+        self.assertEqual(len(told), 10, run.stdout)
+        self.assertIn("; further ones are not told", told[-1])
 
     def test_a_full_disk_of_files_that_the_workers_have_themselves_is_named_at_the_end(self):
         disk, prefix = self.small_disk()
