@@ -152,9 +152,28 @@ TEST_SUITE("ddp/collectives") {
       }
       group.all_reduce(value, ReduceOp::Mean);
       expect(value[0].item<double>() == group.world_size() - 1.0, "also in inference mode");
+      const c10::complex<float> own(0, 2.0F * static_cast<float>(group.rank()));
+      torch::Tensor conjugated = torch::full({3}, own, torch::kComplexFloat).conj();
+      group.all_reduce(conjugated, ReduceOp::Mean);
+      const c10::complex<float> mean(0, 1.0F - static_cast<float>(group.world_size()));
+      expect(torch::equal(conjugated, torch::full({3}, mean, torch::kComplexFloat)),
+             "of what is yet to be conjugated as well");
       torch::Tensor leaf = torch::full({3}, 2.0 * group.rank(), torch::requires_grad());
       group.all_reduce(leaf, ReduceOp::Mean);
       expect(leaf[0].item<double>() == group.world_size() - 1.0, "and in a parameter");
+    });
+  }
+
+  TEST_CASE("a reduction leaves the tensors of the other ranks alone, whatever their dtype") {
+    on_all_worlds([](ProcessGroup group) {
+      for (const torch::ScalarType dtype : {torch::kBool, torch::kComplexFloat, torch::kInt}) {
+        const torch::Tensor own = torch::arange(4).add(group.rank()).remainder(2).to(dtype);
+        for (int root = 0; root < group.world_size(); ++root) {
+          torch::Tensor tensor = own.clone();
+          group.reduce(tensor, root, ReduceOp::Sum);
+          expect(group.rank() == root || torch::equal(tensor, own), "it has what it had");
+        }
+      }
     });
   }
 

@@ -419,12 +419,13 @@ TEST_SUITE("ddp/data_parallel") {
   }
 
   TEST_CASE("inside no_sync gradients add up locally, and the next backward reduces the sum") {
-    for (bool views : {false, true}) {
+    for (const Mode& mode : kModes) {
+      CAPTURE(mode.name);
       std::vector<Mixed> nets = make_nets<Mixed>(4);
       on_ranks(2, [&](ProcessGroup group) {
         auto rank = static_cast<std::size_t>(group.rank());
         Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
-        DistributedDataParallel<Mixed> model(net, group, {.gradient_as_bucket_view = views});
+        DistributedDataParallel<Mixed> model(net, group, mode.options);
         for (int step = 0; step < 6; step += 3) {
           model.zero_grad();
           reference->zero_grad();

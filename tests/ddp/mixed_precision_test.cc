@@ -120,6 +120,25 @@ TEST_SUITE("ddp/mixed_precision") {
     });
   }
 
+  TEST_CASE("parameters that have that precision already are trained as well") {
+    for (const bool all : {false, true}) {
+      on_ranks(2, [&](ProcessGroup group) {
+        Seer net;
+        if (all) net->to(kLow);
+        net->local.set_data(net->local.to(kLow));
+        Model model(net, group, {.mixed_precision = MixedPrecision{}});
+        for (int step = 1; step <= 3; ++step) {
+          model.zero_grad();
+          model(torch::full({1, 4}, step * (group.rank() + 1.0))).sum().backward();
+          expect(net->weight.grad().scalar_type() == (all ? kLow : kFull), "in its own dtype");
+          expect(net->weight.grad()[0].item<double>() == 1.5 * step, "the mean of both ranks");
+          expect(net->local.scalar_type() == kLow, "what is low stays so");
+          expect(net->local.grad().defined(), "and has a gradient");
+        }
+      });
+    }
+  }
+
   TEST_CASE("what no_sync gathers is reduced with the pass that follows") {
     on_ranks(2, [](ProcessGroup group) {
       Seer net;

@@ -14,6 +14,7 @@
 
 #include "worker/ddp/dense_copy.h"
 #include "worker/ddp/error.h"
+#include "worker/ddp/shm_backend.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -125,7 +126,7 @@ at::Tensor bytes_of(const at::Tensor& dense) {
 
 // A row-major copy of `tensor`, or itself, whose memory holds its values.
 at::Tensor values_of(const at::Tensor& tensor) {
-  return dense_of(tensor.detach().resolve_conj().resolve_neg());
+  return dense_of(tensor.detach());
 }
 
 // A tensor that a collective fills: the memory to fill, and the way back from it.
@@ -222,7 +223,8 @@ Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
   options.rootRank = root;
   const bool is_root = group.getRank() == root;
   // Gloo adds up in the tensors of all ranks.
-  const bool is_kept = is_root || !tensor.is_cpu() || goes_over_shm(group, tensor);
+  const bool is_by_shm = goes_over_shm(group, tensor) && shm::reduces(tensor.scalar_type());
+  const bool is_kept = is_root || !tensor.is_cpu() || is_by_shm;
   const at::Tensor dense = dense_of(tensor);
   Tensors given{is_kept ? dense : dense.detach().clone()};
   auto work = group.reduce(given, options);

@@ -82,7 +82,11 @@ void DataParallelEngine::before_forward() {
 // What the ranks do together before a forward with gradients.
 void DataParallelEngine::meet_before_forward() {
   impl_->group.peer_failures().check();
-  if (impl_->sync) impl_->reducer.prepare_for_forward();
+  if (impl_->sync) {
+    impl_->reducer.prepare_for_forward();
+  } else {
+    impl_->reducer.pass_by();
+  }
   const int root = impl_->join ? impl_->join->announce_step(impl_->sync) : 0;
   impl_->reducer.rebuild_buckets();
   impl_->mute.lift();

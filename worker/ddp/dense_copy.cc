@@ -10,7 +10,8 @@
 namespace ddprun::ddp {
 
 at::Tensor dense_of(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided ? tensor.contiguous() : tensor;
+  if (tensor.layout() != at::kStrided) return tensor;
+  return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 void copy_back(const at::Tensor& dense, const at::Tensor& tensor) {

@@ -36,8 +36,11 @@ class GradientReducer {
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   // Before a forward whose backward synchronises.  Makes the Reducer anew where the first backward
-  // of a static graph has failed, since it would never reduce again.
+  // of a static graph has failed, or passes have gone by before it: it would never reduce again.
   void prepare_for_forward();
+
+  // Before a forward whose backward does not synchronise.
+  void pass_by();
 
   // Before every forward: makes the buckets anew, once the order in which the gradients become
   // ready is known.  The ranks do so together.
@@ -79,6 +82,8 @@ class GradientReducer {
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
   std::optional<DelayedReduction> delayed_;  // of a static graph
+  // Passes have gone by which the Reducer has counted as parts of the static graph.
+  bool is_graph_stale_ = false;
 };
 
 }  // namespace ddprun::ddp

@@ -143,8 +143,10 @@ LowPrecision::LowPrecision(const SyncedModule& module, const ReducerConfig& conf
     std::optional<std::size_t> index;
     if (found != indices.end()) index = found->second;
     if (item.tensor.is_floating_point()) {
-      state_->parameters.push_back({.tensor = item.tensor, .own = {}, .index = index});
       state_->own_dtypes[item.tensor.unsafeGetTensorImpl()] = item.tensor.scalar_type();
+      // It keeps its gradient accumulator, and with it the hooks of the Reducer.
+      if (item.tensor.scalar_type() == options.param_dtype) continue;
+      state_->parameters.push_back({.tensor = item.tensor, .own = {}, .index = index});
     } else if (index) {
       throw DdpError("mixed_precision: the parameter " + item.name + " is " +
                      c10::toString(item.tensor.scalar_type()) +

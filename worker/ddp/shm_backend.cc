@@ -98,6 +98,10 @@ class Staged {
 
 }  // namespace
 
+bool reduces(at::ScalarType type) {
+  return element_of(type).has_value();
+}
+
 Backend::Backend(std::unique_ptr<Channel> channel, c10::intrusive_ptr<c10d::Backend> others,
                  milliseconds timeout)
     : Forwarding(std::move(others)),

@@ -17,6 +17,9 @@
 
 namespace ddprun::ddp::shm {
 
+// Whether tensors of that dtype are reduced here, and not by Gloo.
+bool reduces(at::ScalarType type);
+
 // Threads: any; all ranks call the same collectives in the same order.
 // Failure: if a peer dies, leaves, is late or calls another collective, every rank that waits
 // throws DdpError at once, and so does every later collective. Lifetime: the destructor completes
