@@ -14,8 +14,9 @@ void note_known(const State& state, request::Left& left) {
   const command::Round* last = last_known(state);
   if (last == nullptr || last->by.empty()) return;
   left.knows = last->id();
-  left.nodes = last->ranks.group_world_size;
-  left.after = last->after;
+  // Of a run that is over no node is needed to begin it anew.
+  left.nodes = may_forget(state) ? 0 : last->ranks.group_world_size;
+  if (!may_forget(state)) left.after = last->after;
   left.seen_of = state.seen.counted_by();
 }
 

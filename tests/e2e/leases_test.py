@@ -149,10 +149,25 @@ class AgentHostsTest(Calm, BeatsCase):
     def host_port(self):
         return self.port
 
-    def first(self, *options):
-        node = self.start(*options)
+    def first(self, *options, **extra):
+        node = self.start(*options, **extra)
         wait_until(self.is_hosted, "the first agent listens")
         return node
+
+    def test_a_run_that_was_stopped_begins_anew_though_its_host_was_killed_meanwhile(self):
+        """As by Slurm, when the first rank saves for longer than KillWait."""
+        options = ("--nnodes=2", QUICK.replace("read_timeout=60", "read_timeout=60,join_timeout=60"))
+        host = self.first(*options, SAVE=FOR_EVER)
+        other = self.start(*options)
+        self.until_world(2)
+        for node in (host, other):
+            node.signal(signal.SIGTERM)
+        self.assertEqual(other.ends(), 143, other.log)
+        kill(host)
+        nodes = [self.start(*options) for _ in range(2)]
+        self.until_world(2, since=2)
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(self.assert_rounds_apart(), 2)
 
 
 class LeaseTest(Calm, BeatsCase):

@@ -685,6 +685,42 @@ TEST_CASE("Host change: an agent that is started again says that the one before 
   }
 }
 
+// Who had heard it needs nobody of that round; who had not may have gone on from it.
+TEST_CASE("Host change: a run that was over is begun anew without its other nodes") {
+  Place place = begun_anew("a2@9");
+  request::Join join = place.join_of("a2.0");
+  SUBCASE("as the hosting agent has heard, before it was killed") {
+    join.died.push_back(died("a", kRound, 0));
+    join.died.back().left = "was lost (its agent was killed)";
+    place.says("a2.0", join);
+    CHECK_FALSE(place.has_begun_after(4s, {"a2.0"}));  // b's workers may live
+    CHECK(place.has_begun_after(4s, {"a2.0"}));
+  }
+  SUBCASE("as its guardian says") {
+    place.says("a2.0", join);
+    place.says("a.0", killed(kRound, 0));
+    CHECK_FALSE(place.has_begun_after(4s, {"a2.0"}));
+    CHECK(place.has_begun_after(4s, {"a2.0"}));
+  }
+  SUBCASE("and not where another agent there has not heard it") {
+    join.died.push_back(died("a", kRound, 0));
+    join.died.push_back(died("c", kRound, 3));
+    place.says("a2.0", join);
+    CHECK_FALSE(place.has_begun_after(30s, {"a2.0"}));
+  }
+}
+
+TEST_CASE(
+    "Host change: an agent that has heard that the run is over needs nobody to begin it anew") {
+  RoundSeeker node;
+  CHECK(member::memory(node.state, node.config)->nodes > 0);
+  node.on(member::event::Heard{command::End{}});
+  auto memory = member::memory(node.state, node.config);
+  REQUIRE(memory);
+  CHECK(memory->nodes == 0);
+  CHECK(memory->after.empty());
+}
+
 TEST_CASE("Host change: an agent says later what has ended on its machine since it came") {
   Place place = begun_anew("a2@9", {"a", "b"});
   request::Join join = place.join_of("a2.0");
