@@ -44,6 +44,8 @@ inline std::string_view last_state_of(std::string_view line) {
   return last == std::string_view::npos ? line : line.substr(last + 1);
 }
 
+bool is_utf8(std::string_view text);
+
 // The lines of `text`, without blank ones at its end.
 std::vector<std::string> lines_of(std::string_view text);
 

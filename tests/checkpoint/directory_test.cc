@@ -122,6 +122,32 @@ TEST_SUITE("ddp/checkpoint/directory") {
     CHECK(steps() == "5 4");  // the only good one stays, whatever is asked
   }
 
+  TEST_CASE_FIXTURE(Directory, "what others have named step-5 is none of ours, and stays") {
+    for (const char* name : {"step-5", "step-0000000000-1", "step-000000000000002"}) {
+      fs::create_directory(path / name);
+      overwrite(path / name / ".metadata", "theirs");
+    }
+    for (int step = 6; step <= 9; ++step) publish(step);
+    CHECK(steps() == "9 8 7 6");
+    REQUIRE(prune_checkpoints(path, {.keep_last = 1}, {}).has_value());
+    CHECK(steps() == "9");
+    CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 4);
+    CHECK(publish(1'234'567'890'123).filename() == "step-1234567890123");
+    CHECK(steps() == "1234567890123 9");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "two of one step may be written at once, and both are whole") {
+    const Manifest manifest{.step = 3, .world_size = 1, .torch_version = "", .files = {}};
+    const fs::path one = begin_checkpoint(path, 3, {}).value();
+    const fs::path other = begin_checkpoint(path, 3, {}).value();
+    CHECK(one != other);
+    CHECK(finish_checkpoint(path, one, manifest, {{"a", {"one"}}}).has_value());
+    CHECK(verify_checkpoint(path / "step-000000000003").has_value());
+    CHECK(finish_checkpoint(path, other, manifest, {{"a", {"other"}}}).has_value());
+    CHECK(verify_checkpoint(path / "step-000000000003").has_value());
+    CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 1);
+  }
+
   TEST_CASE_FIXTURE(Directory, "pruning does not remove what this process wrote for an older run") {
     for (int step : {70, 80, 90}) publish(step);
     std::vector<fs::path> written;

@@ -41,8 +41,11 @@ TEST_SUITE("ddp/checkpoint/manifest") {
 
   TEST_CASE("a manifest that lacks something, or points outside its folder, is refused") {
     const std::string good = to_json(kManifest);
-    CHECK(parse_manifest(replaced(good, "\"format\": 1", "\"format\": 2")).error().context ==
-          "manifest: format 2 is not known here");
+    auto newer = parse_manifest(replaced(good, "\"format\": 1", "\"format\": 2"));
+    CHECK(newer.error().context == "it has format 2, of a newer ddprun; this one reads format 1");
+    CHECK(newer.error().code == ddprun::make_error_code(ddprun::Errc::NotSupported));
+    CHECK(parse_manifest(replaced(good, "\"format\": 1", "\"format\": 0")).error().context ==
+          "manifest: format 0 is not known here");
     CHECK(parse_manifest(replaced(good, "state.json", "../state.json")).error().context ==
           "manifest: '../state.json' is no plain file name");
     CHECK(!parse_manifest(replaced(good, "state.json", "..")));

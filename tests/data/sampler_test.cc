@@ -194,6 +194,26 @@ TEST_SUITE("ddp/sampler") {
     }
   }
 
+  TEST_CASE("a mistake of the program is an exception that says it") {
+    ElasticSampler sampler = sampler_of({.sample_count = 2, .step_size = 2});
+    CHECK_THROWS_WITH_AS(sampler.next(2, 2), "next(): rank 2 is none of 2 ranks, which begin at 0",
+                         std::out_of_range);
+    CHECK_THROWS_AS(sampler.next(-1, 2), std::out_of_range);
+    sampler.commit();
+    for (const char* call : {"next()", "commit()"}) {
+      const std::string said = std::string(call) +
+                               ": epoch 0 has no step left: ask is_epoch_done(), and call "
+                               "next_epoch()";
+      if (call == std::string("next()")) {
+        CHECK_THROWS_WITH_AS(sampler.next(0, 2), said.c_str(), std::out_of_range);
+      } else {
+        CHECK_THROWS_WITH_AS(sampler.commit(), said.c_str(), std::out_of_range);
+      }
+    }
+    sampler.next_epoch();
+    CHECK_FALSE(sampler.next(0, 2).indices.empty());
+  }
+
   TEST_CASE("copies share the order of the epoch, which a large data set could not hold twice") {
     constexpr std::int64_t kCount = 4'000'000;
     ElasticSampler sampler = sampler_of({.sample_count = kCount, .step_size = 4});

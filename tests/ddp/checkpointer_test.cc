@@ -421,6 +421,85 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
     CHECK(fs::exists(fs::path(directory.path()) / "step-000000000003"));  // not moved aside
   }
 
+  TEST_CASE("a checkpoint of a newer version is left where it is, and no older one taken up") {
+    TempDir directory;
+    save_two(directory.path());
+    const std::string newest = directory.path() + "/step-000000000006";
+    std::ofstream(newest + "/manifest.json") << R"({"format": 2, "step": 6})";
+    std::vector<Normalised> nets = make_nets(2);
+    CHECK(refusal(directory.path(),
+                  [&](Checkpointer& checkpointer, ProcessGroup group) {
+                    return checkpointer.resume({.model = *net_of(nets, group)});
+                  }) ==
+          "resume: " + newest + ": it has format 2, of a newer ddprun; this one reads format 1");
+    CHECK(fs::exists(newest));
+  }
+
+  TEST_CASE("what could not be given back is not saved") {
+    TempDir directory;
+    Normalised net;
+    Progress progress;
+    std::map<std::string, at::Tensor> own;
+    Checkpointer checkpointer({.directory = directory.path(), .format = TensorFormat::Pt});
+    auto refused = [&](const TrainingState& state) {
+      std::string said;
+      try {
+        checkpointer.save(state);
+        checkpointer.wait();
+      } catch (const DdpError& error) {
+        said = error.what();
+      }
+      return said;
+    };
+    progress.step = -1;
+    CHECK(refused({.model = *net, .progress = &progress}) ==
+          "save a checkpoint: its step is -1: steps are counted from 0");
+    progress.step = 1;
+    own["caf\xe9"] = torch::ones({1});
+    CHECK(refused({.model = *net, .progress = &progress, .tensors = &own})
+              .ends_with("the name of a tensor is no UTF-8: 'caf\\xe9'"));
+    struct Ambiguous : torch::nn::Module {
+      Ambiguous() {
+        register_parameter("a", torch::ones({1}));
+        register_parameter("a/b", torch::ones({1}));
+      }
+    } ambiguous;
+    torch::optim::Adam adam(ambiguous.parameters());
+    CHECK(
+        refused({.model = ambiguous, .optimizer = &adam, .progress = &progress})
+            .ends_with("the state of the parameter 'a/b' could not be told from that of 'a': give "
+                       "one of them a name without '/'"));
+    CHECK(list_checkpoints(directory.path()).empty());
+  }
+
+  TEST_CASE("another optimizer is refused, also where its state has the same names") {
+    TempDir directory;
+    Normalised net;
+    Progress progress{.step = 1, .epoch = 0, .values = {}, .texts = {}};
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    Checkpointer checkpointer({.directory = directory.path(), .asynchronous = false});
+    checkpointer.save({.model = *net, .optimizer = &sgd, .progress = &progress});
+    auto refused = [&](torch::optim::Optimizer& optimizer) {
+      std::string said;
+      try {
+        checkpointer.resume({.model = *net, .optimizer = &optimizer, .progress = &progress});
+      } catch (const DdpError& error) {
+        said = error.what();
+      }
+      return said.substr(said.find("the checkpoint has"));
+    };
+    torch::optim::Adam adam(net->parameters());
+    CHECK(refused(adam) == "the checkpoint has the state of SGD, and this optimizer is Adam");
+    std::vector<torch::Tensor> all = net->parameters();
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector<torch::Tensor>(all.begin(), all.begin() + 1));
+    groups.emplace_back(std::vector<torch::Tensor>(all.begin() + 1, all.end()));
+    torch::optim::SGD two(groups, torch::optim::SGDOptions(0.1));
+    CHECK(refused(two) ==
+          "the checkpoint has the state of SGD, and this optimizer is SGD, 2 groups of "
+          "parameters");
+  }
+
   TEST_CASE("another program's checkpoint is refused on all ranks, with what differs") {
     TempDir directory;
     save_two(directory.path());
@@ -452,14 +531,11 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
           }) == prefix + "it has 'norm.bias', which the model has not");
 
     std::vector<Normalised> others = make_nets(2);
-    CHECK(refusal(directory.path(),
-                  [&](Checkpointer& checkpointer, ProcessGroup group) {
-                    Program program(group, net_of(others, group), Kind::Adam);
-                    return checkpointer.resume(program.state());
-                  }) ==
-          prefix +
-              "the checkpoint has 'conv.bias/momentum_buffer', which this optimizer has not: it is "
-              "of another kind or has other parameters");
+    CHECK(
+        refusal(directory.path(), [&](Checkpointer& checkpointer, ProcessGroup group) {
+          Program program(group, net_of(others, group), Kind::Adam);
+          return checkpointer.resume(program.state());
+        }) == prefix + "the checkpoint has the state of SGD, and this optimizer is Adam, amsgrad");
 
     CHECK(refusal(directory.path(),
                   [&](Checkpointer& checkpointer, ProcessGroup group) {

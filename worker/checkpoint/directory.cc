@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <optional>
@@ -150,7 +151,9 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
   Result<std::string> json = read_file(checkpoint / kManifestName, kMaxManifestBytes);
   if (!json) return damaged(checkpoint, "it has no readable " + std::string(kManifestName));
   Result<Manifest> manifest = parse_manifest(*json);
-  if (!manifest) return damaged(checkpoint, manifest.error().context);
+  if (!manifest) {
+    return Error{manifest.error().code, checkpoint.string() + ": " + manifest.error().context};
+  }
   return manifest;
 }
 
@@ -209,7 +212,8 @@ std::vector<FoundCheckpoint> list_checkpoints(const fs::path& directory) {
   for (const std::string& name : folder_names(directory)) {
     if (!name.starts_with(kStepPrefix)) continue;
     std::optional<std::int64_t> step = parse_number(name.substr(sizeof kStepPrefix - 1));
-    if (step) found.push_back({*step, directory / name});
+    // Others write "step-5".
+    if (step && name == step_name(*step)) found.push_back({*step, directory / name});
   }
   std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
     return std::pair(a.step, a.path) > std::pair(b.step, b.path);
@@ -329,7 +333,8 @@ Result<fs::path> set_aside(const fs::path& checkpoint) {
 }
 
 std::string unfinished_name(std::int64_t step, int pid) {
-  return kHiddenPrefix + step_name(step) + writer(pid);
+  static std::atomic<int> made = 0;
+  return kHiddenPrefix + step_name(step) + "-" + std::to_string(++made) + writer(pid);
 }
 
 void sweep_unfinished(const fs::path& directory) {

@@ -62,12 +62,13 @@ Result<std::filesystem::path> finish_checkpoint(const std::filesystem::path& dir
                                                 Manifest manifest,
                                                 const std::vector<FileContent>& files);
 
-// The folders in `directory` that are named as checkpoints, newest first, good or not.  A missing
-// directory has none.
+// The folders in `directory` that are named as checkpoints, "step-" and 12 digits or more, newest
+// first, good or not.  A missing directory has none.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
 // The manifest of the checkpoint at `path`, when all of its files are there in full length.
-// Fails with Errc::Protocol and what is wrong.  Reads no other file.
+// Fails with Errc::Protocol and what is wrong, with Errc::NotSupported for one of a newer format.
+// Reads no other file.
 Result<Manifest> inspect_checkpoint(const std::filesystem::path& path);
 
 // As inspect_checkpoint(), and reads every file through to compare its checksum.
@@ -103,7 +104,8 @@ Result<void> prune_checkpoints(const std::filesystem::path& directory, const Ret
 // where that is taken.  Returns the new path.
 Result<std::filesystem::path> set_aside(const std::filesystem::path& checkpoint);
 
-// The hidden folder that process `pid` of this host writes a checkpoint to.
+// A hidden folder for process `pid` of this host to write a checkpoint to; another one with each
+// call, since two may be under way.
 std::string unfinished_name(std::int64_t step, int pid);
 
 // Removes what writers left that died during a save, and completes replacements that they began.  A

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
-
-#include "store/base/check.h"
+#include <stdexcept>
 
 namespace ddprun::ddp {
 namespace {
@@ -101,9 +100,18 @@ bool ElasticSampler::is_epoch_done() const {
   return steps_left() == 0;
 }
 
+void ElasticSampler::refuse_if_epoch_is_done(const char* call) const {
+  if (!is_epoch_done()) return;
+  throw std::out_of_range(std::string(call) + ": epoch " + std::to_string(state_.epoch) +
+                          " has no step left: ask is_epoch_done(), and call next_epoch()");
+}
+
 Share ElasticSampler::next(int rank, int world_size) const {
-  check(!is_epoch_done(), "next() after the end of the epoch");
-  check(0 <= rank && rank < world_size, "rank outside the world");
+  refuse_if_epoch_is_done("next()");
+  if (rank < 0 || rank >= world_size) {
+    throw std::out_of_range("next(): rank " + std::to_string(rank) + " is none of " +
+                            std::to_string(world_size) + " ranks, which begin at 0");
+  }
   std::int64_t size = samples_in_step();
   std::int64_t begin = size / world_size * rank + std::min<std::int64_t>(size % world_size, rank);
   std::int64_t count = size / world_size + (rank < size % world_size ? 1 : 0);
@@ -122,7 +130,7 @@ Share ElasticSampler::next(int rank, int world_size) const {
 }
 
 void ElasticSampler::commit() {
-  check(!is_epoch_done(), "commit() after the end of the epoch");
+  refuse_if_epoch_is_done("commit()");
   state_.consumed += samples_in_step();
 }
 

@@ -80,10 +80,11 @@ class ElasticSampler {
   // Whether the epoch has no step left.
   bool is_epoch_done() const;
 
-  // This rank's part of the next step; the same until commit().  Only while !is_epoch_done().
+  // This rank's part of the next step; the same until commit().  Throws std::out_of_range once
+  // is_epoch_done(), and for a rank that is none of the world.
   Share next(int rank, int world_size) const;
 
-  // Counts the step of next() as done.
+  // Counts the step of next() as done.  Throws std::out_of_range once is_epoch_done().
   void commit();
 
   // Goes to the start of the next epoch.
@@ -105,6 +106,7 @@ class ElasticSampler {
   void start_epoch(std::int64_t epoch);
   std::string difference(const SamplerState& saved) const;
   std::int64_t samples_in_step() const;
+  void refuse_if_epoch_is_done(const char* call) const;
 
   SamplerOptions options_;
   SamplerState state_;

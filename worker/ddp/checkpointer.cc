@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 
 // Puts a checkpoint that is complete on this rank into the program's objects.
 Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, const Ranks& ranks) {
-  Result<void> done = restore_model(state.model, saved.part(kModelPart));
+  Result<void> done = check_optimizer(state, saved.state_json);
+  if (done) done = restore_model(state.model, saved.part(kModelPart));
   if (done && state.optimizer && saved.has(kOptimizerPart)) {
     done = restore_optimizer(*state.optimizer, state.model, saved.part(kOptimizerPart));
   }
@@ -253,6 +254,10 @@ Retention Checkpointer::retention() const {
 }
 
 void Checkpointer::save(const TrainingState& state, std::optional<double> metric) {
+  if (state.progress && state.progress->step < 0) {
+    throw DdpError("save a checkpoint: its step is " + std::to_string(state.progress->step) +
+                   ": steps are counted from 0");
+  }
   wait();
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);

@@ -22,6 +22,31 @@ Result<OptimizerKind> kind_of_optimizer(const torch::optim::Optimizer& optimizer
                "tensors as `tensors`"};
 }
 
+const char* name_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::Sgd:
+      return "SGD";
+    case OptimizerKind::Adam:
+      return "Adam";
+    case OptimizerKind::AdamW:
+      return "AdamW";
+    case OptimizerKind::RmsProp:
+      return "RMSprop";
+    case OptimizerKind::Adagrad:
+      return "Adagrad";
+    case OptimizerKind::Lbfgs:
+      return "LBFGS";
+  }
+  return "";
+}
+
+bool has_amsgrad(OptimizerKind kind, const torch::optim::OptimizerOptions& options) {
+  using namespace torch::optim;
+  if (kind == OptimizerKind::Adam) return static_cast<const AdamOptions&>(options).amsgrad();
+  if (kind == OptimizerKind::AdamW) return static_cast<const AdamWOptions&>(options).amsgrad();
+  return false;
+}
+
 std::unique_ptr<torch::optim::OptimizerParamState> new_state(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::Sgd:
@@ -46,9 +71,8 @@ int expected_fields(OptimizerKind kind, const torch::optim::OptimizerOptions& op
     case OptimizerKind::Sgd:
       return static_cast<const SGDOptions&>(options).momentum() != 0 ? 1 : 0;
     case OptimizerKind::Adam:
-      return static_cast<const AdamOptions&>(options).amsgrad() ? 3 : 2;
     case OptimizerKind::AdamW:
-      return static_cast<const AdamWOptions&>(options).amsgrad() ? 3 : 2;
+      return has_amsgrad(kind, options) ? 3 : 2;
     case OptimizerKind::RmsProp: {
       const auto& of = static_cast<const RMSpropOptions&>(options);
       return 1 + (of.momentum() > 0 ? 1 : 0) + (of.centered() ? 1 : 0);

@@ -24,6 +24,12 @@ enum class OptimizerKind : std::uint8_t { Sgd, Adam, AdamW, RmsProp, Adagrad, Lb
 // program's own kinds.
 Result<OptimizerKind> kind_of_optimizer(const torch::optim::Optimizer& optimizer);
 
+// As LibTorch and Python name it: "Adam".
+const char* name_of(OptimizerKind kind);
+
+// Whether a parameter's state has what Adam keeps for its variant amsgrad.
+bool has_amsgrad(OptimizerKind kind, const torch::optim::OptimizerOptions& options);
+
 // A state without content.
 std::unique_ptr<torch::optim::OptimizerParamState> new_state(OptimizerKind kind);
 

@@ -5,7 +5,9 @@
 
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "worker/ddp/optimizer_kinds.h"
 #include "worker/ddp/zero_optimizer.h"
@@ -17,6 +19,22 @@ Error invalid(std::string sentence) {
   return Error{Errc::InvalidInput, std::move(sentence)};
 }
 
+// A field of a parameter's state is saved as "<parameter>/<field>".
+Result<void> check_names(const std::unordered_map<c10::TensorImpl*, std::string>& names) {
+  std::unordered_set<std::string_view> all;
+  for (const auto& [tensor, name] : names) all.insert(name);
+  for (std::string_view name : all) {
+    for (std::size_t slash = name.find('/'); slash != std::string_view::npos;
+         slash = name.find('/', slash + 1)) {
+      if (!all.contains(name.substr(0, slash))) continue;
+      return invalid("the state of the parameter '" + std::string(name) +
+                     "' could not be told from that of '" + std::string(name.substr(0, slash)) +
+                     "': give one of them a name without '/'");
+    }
+  }
+  return {};
+}
+
 // The parameters of the optimizer with their names in the module.
 Result<std::vector<NamedTensor>> named_parameters_of(const torch::optim::Optimizer& optimizer,
                                                      const torch::nn::Module& module) {
@@ -24,6 +42,7 @@ Result<std::vector<NamedTensor>> named_parameters_of(const torch::optim::Optimiz
   for (const auto& item : module.named_parameters()) {
     names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   }
+  if (Result<void> clear = check_names(names); !clear) return clear.error();
   std::vector<NamedTensor> parameters;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
@@ -216,6 +235,16 @@ Result<std::vector<NamedTensor>> parameter_states(const torch::optim::Optimizer&
     }
   }
   return tensors;
+}
+
+std::string describe_optimizer(const torch::optim::Optimizer& optimizer) {
+  Result<OptimizerKind> kind = kind_of_optimizer(optimizer);
+  if (!kind) return "";
+  const auto& groups = optimizer.param_groups();
+  std::string text = name_of(*kind);
+  if (!groups.empty() && has_amsgrad(*kind, groups.front().options())) text += ", amsgrad";
+  if (groups.size() != 1) text += ", " + std::to_string(groups.size()) + " groups of parameters";
+  return text;
 }
 
 std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer) {

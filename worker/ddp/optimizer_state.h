@@ -49,6 +49,10 @@ Result<void> restore_parameter_states(torch::optim::Optimizer& optimizer,
                                       const std::vector<NamedTensor>& parameters,
                                       const std::map<std::string, at::Tensor>& tensors);
 
+// "Adam, amsgrad, 2 groups of parameters": what a state of it fits to.  "" for one of the
+// program's own kind.
+std::string describe_optimizer(const torch::optim::Optimizer& optimizer);
+
 // The bytes that the tensors of such a state will take, from the optimizer's kind and settings.
 std::uint64_t expected_bytes(const torch::optim::Optimizer& optimizer);
 

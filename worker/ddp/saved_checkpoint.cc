@@ -42,6 +42,8 @@ Result<std::optional<SavedCheckpoint>> load_first_good(
       }
     }
     if (saved) return std::optional(std::move(*saved));
+    // An older one must not be taken up beside it.
+    if (saved.error().code == make_error_code(Errc::NotSupported)) return saved.error();
     notify("passing over a damaged checkpoint: " + to_string(saved.error()));
     // What could not be read may be read another time.
     if (saved.error().code == make_error_code(Errc::Protocol))

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/plateau_state.h"
 #include "worker/ddp/random_streams.h"
 
@@ -87,6 +88,7 @@ std::string to_json(const TrainingState& state) {
   if (state.plateau) json["plateau"] = json_of(state_of(*state.plateau));
   if (state.buckets && !state.buckets->empty()) json["buckets"] = *state.buckets;
   if (state.random_numbers) json["random"] = {{"seed", random_seed()}};
+  if (state.optimizer) json["optimizer"] = describe_optimizer(*state.optimizer);
   // What is not UTF-8 in the program's texts is replaced rather than losing the checkpoint.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -119,6 +121,17 @@ Result<void> restore_json(const TrainingState& state, const std::string& text) {
   } catch (const Json::exception&) {
     return Error{Errc::Protocol, "its state.json lacks a field"};
   }
+}
+
+Result<void> check_optimizer(const TrainingState& state, const std::string& text) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  bool says_it = json.is_object() && json.contains("optimizer") && json["optimizer"].is_string();
+  if (!state.optimizer || !says_it) return {};
+  const std::string saved = json["optimizer"].get<std::string>();
+  const std::string own = describe_optimizer(*state.optimizer);
+  if (saved.empty() || own.empty() || saved == own) return {};
+  return Error{Errc::InvalidInput,
+               "the checkpoint has the state of " + saved + ", and this optimizer is " + own};
 }
 
 std::uint64_t seed_in(const std::string& text) {

@@ -17,6 +17,10 @@ std::string to_json(const TrainingState& state);
 // set does not have.
 Result<void> restore_json(const TrainingState& state, const std::string& text);
 
+// Fails with Errc::InvalidInput where the optimizer is of another kind than the one whose state
+// was saved with `text`, or has another number of groups of parameters.
+Result<void> check_optimizer(const TrainingState& state, const std::string& text);
+
 // The seed of the random numbers in it; 0 when it has none.
 std::uint64_t seed_in(const std::string& text);
 

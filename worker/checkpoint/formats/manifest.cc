@@ -45,8 +45,14 @@ std::string to_json(const Manifest& manifest) {
 Result<Manifest> parse_manifest(std::string_view text) {
   try {
     Json json = Json::parse(text);
-    if (whole_number<int>(json.at("format")) != kFormat) {
-      return damaged("format " + json["format"].dump() + " is not known here");
+    const int format = whole_number<int>(json.at("format"));
+    if (format > kFormat) {
+      return Error{Errc::NotSupported, "it has format " + std::to_string(format) +
+                                           ", of a newer ddprun; this one reads format " +
+                                           std::to_string(kFormat)};
+    }
+    if (format != kFormat) {
+      return damaged("format " + std::to_string(format) + " is not known here");
     }
     Manifest manifest;
     manifest.step = whole_number<std::int64_t>(json.at("step"));

@@ -46,7 +46,7 @@ struct Manifest {
 std::string to_json(const Manifest& manifest);
 
 // Fails with Errc::Protocol for what to_json() does not write: a field missing or of another kind,
-// a format version we do not know, a file name with a slash in it.
+// a file name with a slash in it; and with Errc::NotSupported for the format of a newer version.
 Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace ddprun::ddp
