@@ -408,6 +408,7 @@ void Agent::inspect_ordered(const rendezvous::command::Inspect& inspect) {
 }
 
 void Agent::run_ended(const rendezvous::command::End& end) {
+  round_.max_restarts = end.max_restarts;  // also where this node has never been in a round
   others_are_signalled_ = end.signal != 0;
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{end.signal});
   ending_.ended(end, state_.failure);
@@ -478,7 +479,8 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   timeline_.workers_run(round_.number, restart_count);
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
-    logger_->info("started {}  {}", who, fields);
+    const std::string meeting = rendezvous_.meeting_place();
+    logger_->info("started {}  {}{}", who, fields, meeting.empty() ? "" : " rendezvous=" + meeting);
     return tasks_.spawn(prepare_restart());
   }
   // Both parts of a restart, each by this line's own clock: how long the workers took to go, and

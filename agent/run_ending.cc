@@ -103,6 +103,7 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
       parts_.workers.log_loss(report.failures.empty() ? "" : report.failures.back().log_path);
   report.time = std::move(time);
   report.could_be_warm = config_.workers.could_be_warm;
+  report.shares_output = config_.scheduler.has_value();
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state.error;
   }

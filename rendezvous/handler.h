@@ -54,6 +54,9 @@ class Handler {
   // Who is told.  To be set before join(); never called from within a call of this class.
   virtual void listen(Listener listener) = 0;
 
+  // Where the nodes meet, for people: where ddpctl and a browser find the run.  Empty: nowhere.
+  virtual std::string meeting_place() const { return ""; }
+
   // Asks for the next round.  No worker of this node runs.  The worker store of the round before is
   // closed, so that a client that waits in it fails at once; or, where nothing has failed, only
   // with the next round, since the workers of other nodes may still save together.

@@ -58,7 +58,8 @@ constexpr std::array kByWords = {
     // Gloo's words, to one that only received what another rank sent.
     Advice{"Received data size doesn't match",
            "the ranks' tensors differ in size in that collective: run again with "
-           "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes"},
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes; a C++ program, "
+           "with all ranks on one node, where shared memory names them"},
     Advice{"Detected mismatch between collectives",
            "correct the rank whose collective differs: its last words above name both"},
     Advice{"as the module name.", "give -m the module's name as Python says, or leave out -m"},

@@ -189,7 +189,26 @@ bool is_by_worker(const JobReport& report) {
   return report.exit_code != 0 && report.error.empty() && !report.failures.empty();
 }
 
-std::vector<std::string> to_lines(const JobReport& report) {
+namespace {
+
+void add_left_behind(const JobReport& report, std::vector<std::string>& lines) {
+  if (report.stuck.empty()) return;
+  std::size_t more = report.stuck.size() - 1;
+  lines.push_back("  left behind: " + report.stuck.front() +
+                  (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
+}
+
+// Where another node's report stands in the same place.
+std::vector<std::string> to_short_lines(const JobReport& report) {
+  const rendezvous::Failure& last = report.failures.back();
+  std::vector<std::string> lines = {"FAILED: " + describe(last)};
+  add_left_behind(report, lines);
+  if (!report.log_loss.empty()) lines.push_back("  the logs here " + report.log_loss.words());
+  lines.push_back("  exit code: " + words_on(report) + "; the report is that of " + last.node);
+  return lines;
+}
+
+std::vector<std::string> to_long_lines(const JobReport& report) {
   std::vector<std::string> lines;
   if (is_by_worker(report)) {
     const rendezvous::Failure& last = report.failures.back();
@@ -211,11 +230,7 @@ std::vector<std::string> to_lines(const JobReport& report) {
     lines.push_back("  signalled from outside: " +
                     (says_signal ? "" : report.outside->signal + ", ") + report.outside->words);
   }
-  if (!report.stuck.empty()) {
-    std::size_t more = report.stuck.size() - 1;
-    lines.push_back("  left behind: " + report.stuck.front() +
-                    (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
-  }
+  add_left_behind(report, lines);
   if (!report.dumps.empty()) {
     std::size_t more = report.dumps.size() - 1;
     lines.push_back("  flight recorder: " + report.dumps.back() +
@@ -231,6 +246,15 @@ std::vector<std::string> to_lines(const JobReport& report) {
   lines.push_back("  exit code: " + words_on(report));
   std::string next = next_step(report);
   if (!next.empty()) lines.push_back("  next: " + next);
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> to_lines(const JobReport& report) {
+  bool is_told_there =
+      report.shares_output && is_by_worker(report) && is_elsewhere(report.failures.back(), report);
+  std::vector<std::string> lines = is_told_there ? to_short_lines(report) : to_long_lines(report);
   for (std::string& line : lines) line = cut(printable(line, true), kReportColumns);
   return lines;
 }

@@ -51,6 +51,9 @@ struct JobReport {
   std::optional<OutsideSignal> outside{};  // the last one
   std::optional<TimeAccount> time{};       // where this node's time has gone
   bool could_be_warm = false;              // its restarts: --warm-restarts was not given
+  // Its nodes write to one place, as those of a Slurm step: what a worker has said is told once, by
+  // its own node.
+  bool shares_output = false;
 };
 
 // All of a report fits into this many lines.

@@ -27,13 +27,15 @@ class DefaultsBuilder {
   Result<SlurmDefaults> build(const std::map<std::string, std::string, std::less<>>& environment) {
     Result<SlurmPlace> place = slurm_place(environment);
     if (place) share(*place);
-    if (has("standalone") || says_all()) return std::move(defaults_);
+    if (has("standalone")) return std::move(defaults_);
     if (has("nnodes")) {
       Result<std::pair<int, int>> nnodes = parse_nnodes(given_.values.at("nnodes"));
       if (!nnodes) return nnodes.error();
-      if (nnodes->second == 1) return std::move(defaults_);
       nnodes_ = *nnodes;
+      if (place) compare_tasks(*place, environment);
+      if (nnodes->second == 1) return std::move(defaults_);
     }
+    if (says_all()) return std::move(defaults_);
     if (!place) return place.error();
     if (auto* batch = std::get_if<SlurmBatch>(&*place)) return in_batch(*batch);
     if (auto* step = std::get_if<SlurmStep>(&*place)) return in_step(*step);
@@ -60,6 +62,25 @@ class DefaultsBuilder {
     auto* step = std::get_if<SlurmStep>(&place);
     if (step == nullptr || !step->has_task_per_node) return;
     defaults_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
+  }
+
+  // Where all else is given nothing is refused, as torchrun would not: who starts ddprun more often
+  // than there are nodes in the run is told so.
+  void compare_tasks(const SlurmPlace& place,
+                     const std::map<std::string, std::string, std::less<>>& environment) {
+    auto* step = std::get_if<SlurmStep>(&place);
+    auto found = environment.find("SLURM_STEP_NUM_TASKS");
+    if (step == nullptr || found == environment.end()) return;
+    const int tasks = number_in<int>(found->second).value_or(1);
+    const OptionValue& nnodes = given_.values.at("nnodes");
+    std::string text = "this step starts ddprun " + std::to_string(tasks) + " times (" +
+                       found->first + "), and with " + nnodes.origin + "=" + nnodes.text + " ";
+    if (nnodes_->second == 1 && tasks > 1) return note(text + "each of them trains alone");
+    bool stands_by = !step->has_task_per_node && tasks > nnodes_->second;
+    if (stands_by) {
+      note(text + std::to_string(tasks - nnodes_->second) +
+           " of them will stand by: ddprun starts the workers of a node itself (" + kRunOnce + ")");
+    }
   }
 
   // torchrun, and ddprun elsewhere, would train on this node alone, and each of the others would

@@ -54,6 +54,23 @@ TEST_SUITE("agent/report/job_report") {
             "  next: correct what its last words above say, on node7"});
   }
 
+  TEST_CASE("where all nodes write to one place, the report is that of the failed worker's node") {
+    JobReport report{.node = "node3", .failures = {boom()}, .shares_output = true};
+    report.stuck = {"rank 2 does not end"};
+    report.log_path = "/logs";
+    CHECK(
+        to_lines(report) ==
+        std::vector<std::string>{
+            "FAILED: rank 5 (local rank 1, pid 4211) on node7 exited with code 1: ValueError: boom",
+            "  left behind: rank 2 does not end",
+            "  exit code: 1, the worker's own; the report is that of node7"});
+    report.node = "node7";
+    CHECK(has(to_lines(report), "  traceback:"));
+    report.node = "node3";
+    report.error = "too few nodes came";
+    CHECK(has(to_lines(report), "  logs: /logs"));
+  }
+
   rendezvous::Failure waited() {
     rendezvous::Failure failure = boom();
     failure.waited_in = "all_reduce";

@@ -130,7 +130,7 @@ TEST_SUITE("cli/slurm/defaults") {
 
   TEST_CASE("the user's options win, one by one") {
     CHECK(filled({"--standalone"}, on_node(2)) == "");
-    CHECK(filled({"--nnodes=1"}, on_node(2)) == "");
+    CHECK(filled({"--nnodes=1"}, on_node(2)).ends_with("each of them trains alone"));
     CHECK(filled({"--nnodes=4", "--rdzv-endpoint=node0:29500"}, on_node(2)) == "");
     CHECK(filled({"--nnodes=4", "--master-addr=node0"}, on_node(2)) == "");
     CHECK(filled({"--rdzv-endpoint=ddpd:29500"}, on_node(2)) ==
@@ -180,6 +180,14 @@ TEST_SUITE("cli/slurm/defaults") {
           "ddprun ..., which starts one worker for each GPU (--gpus-per-node=4)");
     CHECK(filled({"--standalone"}, four) == "");
     CHECK(filled({"--nnodes=16", "--rdzv-endpoint=a:1"}, four) == "");
+    CHECK(filled({"--nnodes=4", "--rdzv-endpoint=a:1"}, four) ==
+          "note: this step starts ddprun 16 times (SLURM_STEP_NUM_TASKS), and with --nnodes=4 12 "
+          "of them will stand by: ddprun starts the workers of a node itself (srun "
+          "--ntasks-per-node=1 ddprun ...)");
+    CHECK(filled({"--nnodes=1"}, on_node(1)) ==
+          "note: this step starts ddprun 4 times (SLURM_STEP_NUM_TASKS), and with --nnodes=1 each "
+          "of them trains alone");
+    CHECK(filled({"--nnodes=2", "--rdzv-endpoint=a:1"}, on_node(1)) == "");
     Environment uneven =
         with(on_node(0), {{"SLURM_STEP_NUM_TASKS", "5"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x3),2"}});
     CHECK(filled({}, uneven).starts_with("! this step does not have one task on each node"));
