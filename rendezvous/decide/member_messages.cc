@@ -112,13 +112,15 @@ std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, 
                                       bool host_goes) {
   bool is_joined = state.is_joined || state.has_left;
   bool is_said = !host_goes && !state.is_over && is_joined && state.link == Link::Up;
-  if (is_said || state.has_verdict || !has_stand_ins(state)) return std::nullopt;
+  bool may_come_back = state.is_at_daemon && state.last;  // a daemon that is away for a moment
+  if (is_said || state.has_verdict || !(has_stand_ins(state) || may_come_back)) return std::nullopt;
   UnsaidLeft unsaid{.message = {.run = config.run,
                                 .node = node_id(state, config),
                                 .request = left_at_end(state, now),
                                 .connection = state.connection},
                     .places = {}};
   auto& left = std::get<request::Left>(unsaid.message.request);
+  if (!has_stand_ins(state)) left.round = state.last->number;
   if (state.has_ended) {
     left.why = "has ended, since the rendezvous that it hosted failed";
   } else if (state.leaving) {

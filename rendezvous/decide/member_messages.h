@@ -35,8 +35,8 @@ std::optional<Died> memory(const State& state, const Config& config);
 
 // What a node has to say at its end that has no connection to say it on, or whose coordinator goes
 // with it: the others would wait for its workers, which are dead.  Nothing where the run is over,
-// where no other node can host it, or where it is enough that Finished says it.  To be asked before
-// that.
+// where no other node can host it and it was at no daemon, or where it is enough that Finished says
+// it.  To be asked before that.
 struct UnsaidLeft {
   Message message;
   std::vector<std::optional<Endpoint>> places;  // where the run may be, as in Knock

@@ -280,6 +280,23 @@ class LeaseTest(Calm, BeatsCase):
             self.assert_all_succeed(*nodes)
         self.assert_started(2)
 
+    def test_a_node_that_ended_while_ddpd_was_away_is_known_to_have_ended(self):
+        patient = QUICK.replace("keep_alive_interval=0.4", "keep_alive_interval=4")
+        nodes = [self.start("--nnodes=1:2", patient) for _ in range(2)]
+        self.until_world(2)
+        port = self.ddpd.port
+        self.ddpd.stop(signal.SIGKILL)
+        for node in nodes:
+            node.says("connecting again")
+        nodes[1].signal(signal.SIGTERM)
+        nodes[1].says("received SIGTERM")
+        with Ddpd(port=port):
+            self.assertEqual(nodes[1].ends(), 143, nodes[1].log)
+            nodes[0].says("was stopped by SIGTERM")
+            self.until_world(1, since=2)
+            self.assert_all_succeed(nodes[0])
+        self.assertEqual(self.assert_rounds_apart(), 2)
+
     def test_a_failure_after_a_restart_of_ddpd_is_known_everywhere(self):
         nodes = [self.start("--nnodes=2", "--max-restarts=1", QUICK) for _ in range(2)]
         self.until_world(2)

@@ -910,6 +910,14 @@ TEST_CASE("Member: leaving, it says that its workers have gone before it is done
   }
   SUBCASE("on a connection that was lost then, and does not come back for that") {
     play.on(member::event::ConnectionLost{"reset"});
+    CHECK_FALSE(unsaid());
+    play.state.is_at_daemon = true;  // which may be back in a moment
+    auto word = unsaid();
+    REQUIRE(word);
+    const auto& left = std::get<request::Left>(word->message.request);
+    CHECK(left.why == "was stopped by SIGTERM");
+    CHECK(left.round == play.state.last->number);
+    CHECK(word->places == std::vector<std::optional<Endpoint>>{std::nullopt});
     CHECK_FALSE(play.state.has_left);
     CHECK(play.state.link == member::Link::Down);
     CHECK(play.on(member::event::Finished{}) == "");

@@ -144,6 +144,8 @@ bool is_on_its_way(pid_t pid, const AskedGroups& asked) {
 // nobody has left them behind.  They are known by the command that multiprocessing starts them
 // with.  What a fork server has forked has its command as well, and is none of them.
 bool is_helper_of_python(const Leftover& leftover) {
+  // To read the command of a process that stands in the kernel may take for ever.
+  if (stat_of(leftover.pid).state == 'D') return false;
   std::string command = text_of_process(leftover.pid, "cmdline");
   bool is_named_so =
       command.find("from multiprocessing.resource_tracker import main") != std::string::npos ||
