@@ -251,7 +251,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::SignalWorkers& signal) {
               timeline_.draw({.thread = kAgentThread,
                               .name = process::signal_name(signal.signal) + " to the workers"});
-              if (state_.stop_reason == StopReason::WorkerFailed && state_.failure)
+              if (state_.workers_end == WorkersEnd::WorkerFailed && state_.failure)
                 stop_file_.on(stop_reason::event::Published{worker::StopCause::WorkerFailed,
                                                             describe(*state_.failure)});
               process::AskedGroups asked{.signal = signal.signal, .groups = {}};
@@ -259,7 +259,7 @@ void Agent::perform(const std::vector<Action>& actions) {
                 asked.groups.insert(worker.pid);
               leftovers_.set_asked(std::move(asked));
               bool is_from_outside =
-                  state_.stop_reason == StopReason::ShutdownRequested || others_are_signalled_;
+                  state_.workers_end == WorkersEnd::ShutdownRequested || others_are_signalled_;
               worker_signals_.stop(signal.signal, is_from_outside, [this, round = round_.number] {
                 // The workers of another round may run by now.
                 return state_.phase == Phase::Stopping && round_.number == round;
@@ -386,7 +386,7 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
         stop_reason::event::Published{worker::StopCause::WorkerFailed, std::move(failure)});
   } else {
     bool has_succeeded =
-        state_.phase == Phase::Waiting && state_.stop_reason == StopReason::Succeeded;
+        state_.phase == Phase::Waiting && state_.workers_end == WorkersEnd::Succeeded;
     std::string then = has_succeeded
                            ? "the workers of this node have succeeded, and start again only "
                              "if the others begin another round"
@@ -570,7 +570,7 @@ asio::awaitable<void> Agent::sweep() {
   process::SweepResult result =
       co_await leftovers_.end(std::move(no_leftovers), std::move(helpers));
   workers_.finish_output();
-  if (state_.stop_reason != StopReason::Succeeded) co_await keep_dumps();
+  if (state_.workers_end != WorkersEnd::Succeeded) co_await keep_dumps();
   if (std::string stuck = leftovers_.tell(result); !stuck.empty())
     failures_.saw_stuck(std::move(stuck));
   on(event::Swept{});

@@ -30,6 +30,10 @@ Result<AttemptFiles::OfWorker> make_worker_files(const std::string& attempt, int
   return AttemptFiles::OfWorker{std::move(*folder), std::move(*out), std::move(*err)};
 }
 
+bool says_disk_full(const Error& error) {
+  return error.code == std::errc::no_space_on_device || error.code.value() == EDQUOT;
+}
+
 // The workers would lack them as well.
 bool says_no_descriptors(const Error& error) {
   return error.code == std::errc::too_many_files_open ||
@@ -63,8 +67,10 @@ Result<AttemptFiles> make_in_log_dir(const AttemptFilesSpec& spec) {
 
 }  // namespace
 
-AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count) {
+AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count,
+                                    bool is_first) {
   return {.log_dir = config.log_dir,
+          .is_first = is_first,
           .has_late_folders = config.has_late_folders,
           .restart_count = restart_count,
           .routes = config.routes,
@@ -79,6 +85,7 @@ Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec) {
   }
   Result<AttemptFiles> files = make_in_log_dir(spec);
   if (files || says_no_descriptors(files.error())) return files;
+  if (spec.is_first && !says_disk_full(files.error())) return files;
   AttemptFiles none = no_files(spec);
   none.lost = to_string(files.error());
   return none;

@@ -20,13 +20,15 @@ namespace ddprun::agent {
 // A copy of what the configuration says.
 struct AttemptFilesSpec {
   std::shared_ptr<const LogDir> log_dir;  // nullptr: there is nothing to make
+  bool is_first = true;                   // no attempt before has had files there
   bool has_late_folders = false;          // it need only be there, for error files
   int restart_count = 0;
   std::vector<WorkerRoutes> routes;  // by local rank
   bool has_stdout_filters = false;
   bool has_stderr_filters = false;
 };
-AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count);
+AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count,
+                                    bool is_first);
 
 struct AttemptFiles {
   struct OfWorker {
@@ -41,9 +43,10 @@ struct AttemptFiles {
   std::string lost;  // why the log folder takes nothing more; the attempt has no files then
 };
 
-// Threads: any.  A log folder that takes nothing more, as one on a full disk or a file system that
-// was mounted anew, ends no run: see `lost`.  Fails with the path and the system's reason where
-// there are no descriptors left, which the workers would lack, too.
+// Threads: any.  A full disk ends no run, nor does a log folder that earlier attempts have used and
+// that takes nothing more, as one on a file system that was mounted anew: see `lost`.  Fails with
+// the path and the system's reason for another folder, and where there are no descriptors left,
+// which the workers would lack, too.
 Result<AttemptFiles> make_attempt_files(const AttemptFilesSpec& spec);
 
 }  // namespace ddprun::agent

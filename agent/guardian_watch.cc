@@ -19,6 +19,7 @@ namespace asio = boost::asio;
 // One that ends sooner is not replaced at once: what kills each of them must not keep the agent
 // busy.  And how often another is tried where none can be forked.
 constexpr Duration kPause = std::chrono::milliseconds(500);
+constexpr int kMostTold = 10;  // of those that end so, one after the other
 
 }  // namespace
 
@@ -66,9 +67,15 @@ void GuardianWatch::ended(process::ExitStatus status) {
       "the guardian (pid {}), which ends the workers' processes should "
       "ddprun be killed or stand still, has ended ({})",
       guardian_->pid(), process::to_string(status));
-  if (!replaced_at_ || mono_now() >= *replaced_at_ + kPause) return start(what);
-  if (!std::exchange(lacks_one_, true))
-    logger_->error("{}; the next one follows in a moment", what);
+  if (!replaced_at_ || mono_now() >= *replaced_at_ + kPause) {
+    quick_deaths_ = 0;
+    start(what);
+    return;
+  }
+  if (++quick_deaths_ <= kMostTold) {
+    logger_->error("{}; the next one follows in a moment{}", what,
+                   quick_deaths_ == kMostTold ? "; further ones are not told" : "");
+  }
   start_later(kPause);
 }
 
@@ -84,6 +91,7 @@ void GuardianWatch::start(const std::string& what) {
   replaced_at_ = mono_now();
   watch();
   lacks_one_ = false;
+  if (quick_deaths_ >= kMostTold) return;
   logger_->warn("{}; a new one has been started, pid {}", what, guardian_->pid());
 }
 

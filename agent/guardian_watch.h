@@ -45,6 +45,7 @@ class GuardianWatch {
   boost::asio::steady_timer again_;
   std::optional<MonoTime> replaced_at_;  // the last time
   bool lacks_one_ = false;               // and that has been said
+  int quick_deaths_ = 0;                 // of guardians, one after the other
 };
 
 }  // namespace ddprun::agent

@@ -33,7 +33,8 @@ void ReportWriter::pass_up(const std::string& path, worker::ErrorReport words,
 }
 
 void ReportWriter::write_later(std::string path, std::string text, std::string complaint) {
-  auto written = std::make_shared<Result<void>>();
+  auto written = std::make_shared<Result<void>>(
+      Error{Errc::LimitExceeded, "write " + path});  // where that throws
   std::string call = "write " + path;
   disk_.run(
       std::move(call),

@@ -20,7 +20,7 @@ RunEnding::RunEnding(const AgentConfig& config, Parts parts)
 
 // What a signal has ended is no loss.
 void RunEnding::stopped(const rendezvous::command::Stop& stop) {
-  bool is_loss = stop.cause == rendezvous::StopCause::NodeLost && stop.signal == 0;
+  bool is_loss = stop.cause == rendezvous::RoundEndCause::NodeLost && stop.signal == 0;
   if (is_loss) outcome_.loss = stop.why;
   if (stop.failure) has_round_failed_ = true;
 }
@@ -103,7 +103,7 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
       parts_.workers.log_loss(report.failures.empty() ? "" : report.failures.back().log_path);
   report.time = std::move(time);
   report.could_be_warm = config_.workers.could_be_warm;
-  report.shares_output = config_.scheduler.has_value();
+  report.shares_output = config_.shares_output;
   if (report.failures.empty() || report.failures.back().pid != 0) {
     if (report.error.empty()) report.error = state.error;
   }
@@ -114,7 +114,7 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
   report.loss = outcome_.loss;
   const bool has_missed_end = !outcome_.loss.empty() || !state.error.empty();
   report.had_succeeded_here = exit_code != 0 && has_missed_end && !is_stopped && !is_by_worker_ &&
-                              !has_round_failed_ && state.stop_reason == StopReason::Succeeded &&
+                              !has_round_failed_ && state.workers_end == WorkersEnd::Succeeded &&
                               report.time->until_training.has_value();
   report.slowest = outcome_.slowest;
   if (is_stopped) report.error = stopped_by(state.shutdown_signal, outcome_);

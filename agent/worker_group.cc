@@ -81,8 +81,9 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
                                                               .program = config_.command.at(0),
                                                               .on_started = std::move(on_started),
                                                               .on_warning = on_warning_});
-  AttemptFilesSpec spec = attempt_files_spec(config_, restart_count);
-  auto files = std::make_shared<Result<AttemptFiles>>(AttemptFiles{});
+  AttemptFilesSpec spec = attempt_files_spec(config_, restart_count, starts_ == 1);
+  auto files = std::make_shared<Result<AttemptFiles>>(
+      Error{Errc::LimitExceeded, "the log files could not be made"});  // where that throws
   auto is_over = [this, number = starts_, alive = std::weak_ptr(alive_)] {
     return alive.expired() || number != starts_ || !start_;  // stopped meanwhile
   };

@@ -24,7 +24,7 @@ constexpr Duration kStayOn = std::chrono::seconds(1);
 
 // A round that nothing has gone wrong in: its workers have their grace together.
 bool lets_workers_save(const command::Stop& stop) {
-  return stop.cause == StopCause::NodeJoined || stop.signal != 0;
+  return stop.cause == RoundEndCause::NodeJoined || stop.signal != 0;
 }
 
 }  // namespace
@@ -444,7 +444,7 @@ void NetworkHandler::leave_last_word() {
 // Before anybody hears from this node that it knows more than it did.
 void NetworkHandler::keep_memory() {
   auto memory = member::memory(state_, config_.member);
-  if (!memory) return;
+  if (!memory || is_finishing_) return;
   auto kept = node_files_.keep(*memory);
   bool lacked = std::exchange(lacks_memory_, !kept.has_value());
   if (lacked == lacks_memory_) return;

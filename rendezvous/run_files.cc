@@ -171,7 +171,7 @@ std::string RunFiles::name_of(const std::string& run) const {
 void RunFiles::call(const std::string& what, std::function<std::string()> work) {
   if (place_.folders.empty() || !place_.run) return;
   ++shared_->pending;
-  auto problem = std::make_shared<std::string>();
+  auto problem = std::make_shared<std::string>("cannot " + what);  // where that throws
   place_.run(
       what, [problem, work = std::move(work)] { *problem = work(); },
       [problem, shared = shared_] {

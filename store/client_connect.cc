@@ -127,7 +127,11 @@ Async<tcp::socket> race_later(const Race& race, int more) {
     co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
     // Where no further one can be had, those under way may still succeed.
     auto socket = new_socket(race);
-    if (socket) co_return co_await race_with(race, std::move(*socket), more - 1);
+    if (socket) {
+      auto raced = co_await race_with(race, std::move(*socket), more - 1);
+      // What the peer says holds for all; what this machine lacks, for this one.
+      if (raced || raced.error().code == std::errc::connection_refused) co_return raced;
+    }
   }
   timer.expires_at(race.deadline);
   co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));

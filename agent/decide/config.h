@@ -135,6 +135,7 @@ struct AgentConfig {
   bool shares_last_lines = false;  // with the last line that each has written
   Duration hang_timeout{};  // after so long without a sign of life a worker hangs; zero: never
   std::optional<Scheduler> scheduler{};  // of the job that this agent runs in
+  bool shares_output = false;            // with the other nodes: see JobReport::shares_output
   // Reports of signals that reached the guardian (worker/process/guardian.h), where the
   // scheduler sends, or may send, a signal to every process.
   std::shared_ptr<Fd> signal_reports{};

@@ -64,7 +64,7 @@ class CoreTransition {
     if (state_.phase == Phase::Inspecting) return stop_inspecting_if_all_ended();
     if (event.is_final) state_.error = event.failure.message;
     want(action::ReportFailure{.failure = as_of_now(event.failure), .is_final = event.is_final});
-    stop(StopReason::StartFailed, SIGTERM);
+    stop(WorkersEnd::StartFailed, SIGTERM);
   }
 
   void operator()(const event::WorkerExited& event) {
@@ -80,9 +80,9 @@ class CoreTransition {
       want(action::ReportFailure{
           .failure = *state_.failure, .is_final = event.is_final, .wait = event.wait});
       if (event.wait) return inspect(event.wait->in);
-      stop(StopReason::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
+      stop(WorkersEnd::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
     } else if (state_.running == 0) {
-      stop(StopReason::Succeeded, SIGTERM);
+      stop(WorkersEnd::Succeeded, SIGTERM);
     }
   }
 
@@ -90,7 +90,7 @@ class CoreTransition {
     check(state_.phase == Phase::Stopping && state_.running == 0, "a sweep ended too early");
     state_.deadline.reset();
     state_.phase = Phase::Waiting;
-    if (state_.stop_reason == StopReason::Succeeded && state_.verdict == Verdict::None) {
+    if (state_.workers_end == WorkersEnd::Succeeded && state_.verdict == Verdict::None) {
       want(action::ReportSuccess{});
     }
     follow();
@@ -124,7 +124,7 @@ class CoreTransition {
       case Phase::Inspecting:
         state_.owes_findings = false;  // a request to stop does not wait for stacks
         leave(event.signal);
-        return stop(StopReason::ShutdownRequested, event.signal);
+        return stop(WorkersEnd::ShutdownRequested, event.signal);
       case Phase::Stopping:
         // The second request is the user's impatience: no more grace.  The first one, during a
         // stop for another reason, only changes what follows.
@@ -134,11 +134,11 @@ class CoreTransition {
           if (is_impatient && !is_repeated) kill_now();
           return;
         }
-        if (state_.stop_reason == StopReason::Succeeded) {
+        if (state_.workers_end == WorkersEnd::Succeeded) {
           asked(event.signal);
         } else {
           leave(event.signal);
-          state_.stop_reason = StopReason::ShutdownRequested;
+          state_.workers_end = WorkersEnd::ShutdownRequested;
         }
         return;
       case Phase::Finished:
@@ -166,8 +166,8 @@ class CoreTransition {
     stop_inspecting_if_all_ended();
   }
 
-  StopReason reason_to_inspect() const {
-    return state_.failure ? StopReason::WorkerFailed : StopReason::Ordered;
+  WorkersEnd reason_to_inspect() const {
+    return state_.failure ? WorkersEnd::WorkerFailed : WorkersEnd::Ordered;
   }
 
   void stop_inspecting_if_all_ended() {
@@ -184,7 +184,7 @@ class CoreTransition {
         if (verdict == Verdict::End) finish(exit_code);
         return;
       case Phase::Running:
-        return stop(StopReason::Ordered, SIGTERM);
+        return stop(WorkersEnd::Ordered, SIGTERM);
       case Phase::Inspecting:
         state_.owes_findings = false;  // it is judged without them
         return stop(reason_to_inspect(), SIGTERM);
@@ -198,7 +198,7 @@ class CoreTransition {
 
   // What comes after a round whose workers are down, once that is known.
   void follow() {
-    if (state_.stop_reason == StopReason::ShutdownRequested) {
+    if (state_.workers_end == WorkersEnd::ShutdownRequested) {
       return finish(128 + state_.shutdown_signal);
     }
     switch (state_.verdict) {
@@ -233,10 +233,10 @@ class CoreTransition {
     want(action::LeaveRun{signal});
   }
 
-  void stop(StopReason reason, int signal) {
+  void stop(WorkersEnd reason, int signal) {
     if (std::exchange(state_.owes_findings, false)) want(action::ReportFindings{});
     state_.phase = Phase::Stopping;
-    state_.stop_reason = reason;
+    state_.workers_end = reason;
     state_.is_killed = false;
     state_.deadline = now_.mono + config_.stop_grace;
     if (state_.kill_by) state_.deadline = std::min(*state_.deadline, *state_.kill_by);

@@ -46,7 +46,7 @@ enum class Phase : std::uint8_t {
 };
 
 // Why the workers are being brought down, or have ended.
-enum class StopReason : std::uint8_t {
+enum class WorkersEnd : std::uint8_t {
   Succeeded,          // they have all ended well
   WorkerFailed,       // one of them has not
   StartFailed,        // not all of them could be started
@@ -59,10 +59,10 @@ enum class Verdict : std::uint8_t { None, NextRound, End };
 
 struct State {
   Phase phase = Phase::Joining;
-  StopReason stop_reason = StopReason::Succeeded;  // in Stopping and Waiting
+  WorkersEnd workers_end = WorkersEnd::Succeeded;  // in Stopping and Waiting
   Verdict verdict = Verdict::None;                 // of the current round
   int exit_code = 0;                               // with Verdict::End
-  int shutdown_signal = 0;                         // with StopReason::ShutdownRequested
+  int shutdown_signal = 0;                         // with WorkersEnd::ShutdownRequested
   MonoTime asked_at{};                             // when that came
   int running = 0;                                 // local workers not yet known to have ended
   bool is_killed = false;                          // in Stopping: they have had SIGKILL

@@ -41,7 +41,7 @@ std::string briefly(const rendezvous::Failure& failure) {
 
 RestartCause cause_of(const rendezvous::command::Stop& stop) {
   if (stop.failure) return {.what = briefly(*stop.failure), .node = stop.failure->node};
-  bool is_joined = stop.cause == rendezvous::StopCause::NodeJoined;
+  bool is_joined = stop.cause == rendezvous::RoundEndCause::NodeJoined;
   return {.kind = is_joined ? RestartCause::Kind::NodeJoined : RestartCause::Kind::NodeLost};
 }
 

@@ -191,18 +191,30 @@ bool is_by_worker(const JobReport& report) {
 
 namespace {
 
-void add_left_behind(const JobReport& report, std::vector<std::string>& lines) {
-  if (report.stuck.empty()) return;
-  std::size_t more = report.stuck.size() - 1;
-  lines.push_back("  left behind: " + report.stuck.front() +
-                  (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : ""));
+std::string and_more(std::size_t more) {
+  return more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : "";
+}
+
+// No other node knows it.
+void add_what_is_of_this_node(const JobReport& report, std::vector<std::string>& lines) {
+  if (report.outside) {
+    bool says_signal = report.outside->words.find(report.outside->signal) != std::string::npos;
+    lines.push_back("  signalled from outside: " +
+                    (says_signal ? "" : report.outside->signal + ", ") + report.outside->words);
+  }
+  if (!report.stuck.empty())
+    lines.push_back("  left behind: " + report.stuck.front() + and_more(report.stuck.size() - 1));
+  if (!report.dumps.empty()) {
+    lines.push_back("  flight recorder: " + report.dumps.back() +
+                    and_more(report.dumps.size() - 1) + "; torchfrtrace reads it");
+  }
 }
 
 // Where another node's report stands in the same place.
 std::vector<std::string> to_short_lines(const JobReport& report) {
   const rendezvous::Failure& last = report.failures.back();
   std::vector<std::string> lines = {"FAILED: " + describe(last)};
-  add_left_behind(report, lines);
+  add_what_is_of_this_node(report, lines);
   if (!report.log_loss.empty()) lines.push_back("  the logs here " + report.log_loss.words());
   lines.push_back("  exit code: " + words_on(report) + "; the report is that of " + last.node);
   return lines;
@@ -225,18 +237,7 @@ std::vector<std::string> to_long_lines(const JobReport& report) {
   add_attempts(report, lines);
   if (std::string again = stragglers(report.failures); !again.empty())
     lines.push_back("  again and again: " + again);
-  if (report.outside) {
-    bool says_signal = report.outside->words.find(report.outside->signal) != std::string::npos;
-    lines.push_back("  signalled from outside: " +
-                    (says_signal ? "" : report.outside->signal + ", ") + report.outside->words);
-  }
-  add_left_behind(report, lines);
-  if (!report.dumps.empty()) {
-    std::size_t more = report.dumps.size() - 1;
-    lines.push_back("  flight recorder: " + report.dumps.back() +
-                    (more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : "") +
-                    "; torchfrtrace reads it");
-  }
+  add_what_is_of_this_node(report, lines);
   add_logs(report, lines);
   if (report.time && is_worth_a_line(*report.time))
     lines.push_back("  time: " + time_line(*report.time));

@@ -119,7 +119,7 @@ std::string closing_line(const State& state, const Config& config, const RunOutc
                                  ? "the run has succeeded, and this node was not needed"
                                  : outcome.why);
     }
-    if (state.stop_reason != StopReason::Succeeded) {
+    if (state.workers_end != WorkersEnd::Succeeded) {
       return "finished: " + (outcome.why.empty() ? "the run has succeeded" : outcome.why) +
              "; this node's workers have not";
     }

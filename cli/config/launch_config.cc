@@ -14,6 +14,7 @@
 #include "cli/slurm/scheduler.h"
 #include "cli/slurm/signals.h"
 #include "rendezvous/decide/messages.h"
+#include "store/base/number.h"
 
 namespace ddprun::cli {
 namespace {
@@ -100,6 +101,7 @@ void add_scheduler(ConfigBuilder& builder) {
   if (!builder.inherited("SLURM_STEP_ID").empty()) reach = reach_of_slurm(builder);
   agent::AgentConfig& agent = builder.config.agent;
   agent.scheduler = slurm_scheduler(job, reach);
+  agent.shares_output = number_in<int>(builder.inherited("SLURM_STEP_NUM_NODES")).value_or(1) > 1;
   agent.core.is_sigterm_repeated = agent.scheduler && agent.scheduler->repeats_sigterm;
   agent::WorkerGroupConfig& workers = builder.workers();
   workers.job_id = builder.slurm.job_id.empty() ? workers.run_id : builder.slurm.job_id;

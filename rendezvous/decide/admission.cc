@@ -182,7 +182,8 @@ void Admission::place(const std::string& id, Node& node) {
       rounds_.name_stand_ins_to(id);
       if (is_broken(state_) && !is_alone(state_, now_)) {
         // A node of the round which had to stop: the round cannot go on.
-        return rounds_.stop({.cause = StopCause::NodeLost, .why = node.join.host + " was cut off"});
+        return rounds_.stop(
+            {.cause = RoundEndCause::NodeLost, .why = node.join.host + " was cut off"});
       }
       if (has_room(state_) && !has_any_succeeded(state_) &&
           !is_flapping(state_, node.join.host, now_)) {

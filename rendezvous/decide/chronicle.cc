@@ -62,13 +62,13 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
 
 }  // namespace
 
-std::string word_of(StopCause cause) {
+std::string word_of(RoundEndCause cause) {
   switch (cause) {
-    case StopCause::WorkerFailed:
+    case RoundEndCause::WorkerFailed:
       return "failed";
-    case StopCause::NodeLost:
+    case RoundEndCause::NodeLost:
       return "lost";
-    case StopCause::NodeJoined:
+    case RoundEndCause::NodeJoined:
       return "joined";
   }
   return "?";

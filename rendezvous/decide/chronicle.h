@@ -81,6 +81,6 @@ class Chronicle {
 std::array<Duration, kPhases> spent_until(const RunChronicle& chronicle, MonoTime now);
 
 // "failed", "lost", "joined".
-std::string word_of(StopCause cause);
+std::string word_of(RoundEndCause cause);
 
 }  // namespace ddprun::rendezvous

@@ -94,7 +94,7 @@ command::Stop read_stop(Reader& reader) {
   bool is_known = false;
   for (std::size_t i = 0; i < std::size(kCauseNames); ++i) {
     if (cause != kCauseNames[i]) continue;
-    stop.cause = static_cast<StopCause>(i);
+    stop.cause = static_cast<RoundEndCause>(i);
     is_known = true;
   }
   if (!is_known) reader.wrong("cause", "none of this protocol's");

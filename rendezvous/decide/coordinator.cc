@@ -127,7 +127,7 @@ class CoordinatorTransition {
       return;
     }
     if (!must_stop_alone(state_, now_)) return;
-    rounds_.stop({.cause = StopCause::NodeLost,
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
                   .why = "too few of the nodes of this round are heard, and the others may go on "
                          "without this one"});
   }

@@ -42,14 +42,17 @@ int missing(const Former& former) {
 }
 
 Former former_of(const RunFile& file, MonoTime now) {
-  return {.run_uuid = file.run_uuid,
-          .round = file.round,
-          .nodes = static_cast<int>(file.nodes.size()),
-          .names = file.nodes,
-          .until = now + file.lease,
-          .by = file.by,
-          .lease = file.lease,
-          .filed_until = now + file.lease};
+  Former former{.run_uuid = file.run_uuid,
+                .round = file.round,
+                .nodes = static_cast<int>(file.nodes.size()),
+                .names = file.nodes,
+                .left = file.left,
+                .until = now + file.lease,
+                .by = file.by,
+                .lease = file.lease,
+                .filed_until = now + file.lease};
+  if (!file.left.empty()) former.accounted[former.id()] = file.left;
+  return former;
 }
 
 void FormerRounds::begin(Former former) {

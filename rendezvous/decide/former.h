@@ -32,6 +32,7 @@ struct Former {
   // By name, where the host before has left a run file.  Each is accounted for by whatever it says:
   // it has gone on, or its workers are dead.
   std::set<std::string> names{};
+  std::set<std::string> left{};  // of these, by the same file: no process of them lived any more
   // Of each round the nodes that are back or have left; by name, since one may come back twice.
   std::map<RoundId, std::set<std::string>> accounted{};
   std::set<RoundId> broken{};  // with which one of these does not go on

@@ -183,7 +183,7 @@ void Losses::go_on_without(const std::vector<Loss>& losses) {
     case Phase::Running:
       // A node that has succeeded may go: nothing of the round depends on it any more.
       if (worst != losses.end()) {
-        rounds_.stop({.cause = StopCause::NodeLost, .why = worst->why, .signal = worst->signal},
+        rounds_.stop({.cause = RoundEndCause::NodeLost, .why = worst->why, .signal = worst->signal},
                      worst->is_silent);
       } else {
         rounds_.end_if_all_succeeded();
@@ -212,7 +212,7 @@ void Losses::take_back_failure(const Node& lost) {
 // A node for which a round was stopped has cost the others one, also if it is gone before the next.
 void Losses::note_loss_of_host(const Node& lost) {
   bool was_round_stopped_for_it =
-      state_.last_stop && state_.last_stop->cause == StopCause::NodeJoined;
+      state_.last_stop && state_.last_stop->cause == RoundEndCause::NodeJoined;
   if (!lost.is_member && !was_round_stopped_for_it) return;
   bool has_twin = std::ranges::any_of(
       state_.nodes, [&](const auto& node) { return node.second.join.host == lost.join.host; });

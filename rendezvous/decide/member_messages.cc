@@ -14,9 +14,8 @@ void note_known(const State& state, request::Left& left) {
   const command::Round* last = last_known(state);
   if (last == nullptr || last->by.empty()) return;
   left.knows = last->id();
-  // Of a run that is over no node is needed to begin it anew.
-  left.nodes = may_forget(state) ? 0 : last->ranks.group_world_size;
-  if (!may_forget(state)) left.after = last->after;
+  left.nodes = last->ranks.group_world_size;
+  left.after = last->after;
   left.seen_of = state.seen.counted_by();
 }
 
@@ -81,7 +80,7 @@ request::Left left_at_end(const State& state, MonoTime now) {
 
 command::Stop stop_of_last(const State& state, const std::string& why) {
   return {.round = state.last->number,
-          .cause = StopCause::NodeLost,
+          .cause = RoundEndCause::NodeLost,
           .why = why,
           .restart_count = state.restart_count,
           .max_restarts = state.last->max_restarts};

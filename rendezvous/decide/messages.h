@@ -276,7 +276,7 @@ struct Message {
       0;  // counts the connections of this incarnation; commands go to its last
 };
 
-enum class StopCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
+enum class RoundEndCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
 
 // From the coordinator to a node.
 namespace command {
@@ -320,7 +320,7 @@ struct TakeBundle {
 // Stop the workers of `round`; another round follows.
 struct Stop {
   std::uint64_t round = 0;
-  StopCause cause = StopCause::NodeLost;
+  RoundEndCause cause = RoundEndCause::NodeLost;
   std::string why{};                 // a sentence; empty with WorkerFailed
   int signal = 0;                    // with NodeLost: the one that stopped the node; 0: none
   std::optional<Failure> failure{};  // with WorkerFailed

@@ -39,12 +39,16 @@ bool may_go_on_elsewhere(const State& state, const coordinator::Former& former) 
 }
 
 // Others of the round in a run file may have gone on elsewhere.
-void begin_after(coordinator::State& run, coordinator::Former former) {
+void begin_after(coordinator::State& run, coordinator::Former former, MonoTime now) {
   bool is_known = !run.quorum.bodies.empty();
   if (!is_known && !former.by.empty() && former.round && !former.names.empty()) {
-    run.quorum.bodies.push_back({.id = {.number = *former.round, .by = former.by},
+    run.quorum.bodies.push_back({.id = former.id(),
                                  .nodes = former.nodes,
                                  .names = {former.names.begin(), former.names.end()}});
+    for (const std::string& name : former.left) {
+      run.quorum.gone[name] = {
+          .knows = former.id(), .nodes = former.nodes, .at = now, .why = "had left"};
+    }
   }
   run.former.begin(std::move(former));
 }
@@ -90,7 +94,7 @@ coordinator::State PastRuns::begin(const std::string& name, const coordinator::E
   }
   run.quorum.self = state_.name;
   auto former = state_.formers.extract(name);
-  if (!former.empty()) begin_after(run, std::move(former.mapped()));
+  if (!former.empty()) begin_after(run, std::move(former.mapped()), now_);
   if (state_.is_daemon) {
     run.moving.daemon = state_.name;
     if (!has_several_endpoints(event)) run.quorum = {};

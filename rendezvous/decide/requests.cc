@@ -57,7 +57,7 @@ void Requests::workers_ended(Node& node, std::uint64_t round, std::uint16_t stor
   if (!node.is_member || node.is_down || round != state_.round) return;
   // Who has not been told to stop here was told so at another endpoint.
   if (state_.phase == Phase::Running) {
-    rounds_.stop({.cause = StopCause::NodeLost,
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
                   .why = node.join.host + " was told elsewhere to stop its workers"});
   }
   node.join.store_port = store_port;
@@ -137,7 +137,7 @@ void Requests::fail(const std::string& id, const Node& node, const request::Fail
   }
   state_.restarts.spend(id, now_);
   forget_output(failure);  // every node reads it once, at the end
-  rounds_.stop({.cause = StopCause::WorkerFailed, .failure = std::move(failure)});
+  rounds_.stop({.cause = RoundEndCause::WorkerFailed, .failure = std::move(failure)});
 }
 
 void Requests::heard(const std::string&, Node& node, const request::Succeeded& succeeded) {
@@ -161,11 +161,12 @@ void Requests::heard(const std::string& id, Node& node, const request::Leaving& 
   node.leaves_since = now_;
   state_.next_look = std::min(state_.next_look, *node.leaves_by);
   if (state_.phase == Phase::Running) {
-    rounds_.stop({.cause = StopCause::NodeLost, .why = why, .signal = leaving.signal});
+    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = why, .signal = leaving.signal});
   }
 }
 void Requests::heard(const std::string& id, Node& node, const request::Left& left) {
   note_gone(state_, id, left, now_);
+  if (node.is_member) rounds_.note_left_in_run_file();
   if (node.leaves_by)
     return admission_.lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
   admission_.lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
@@ -228,7 +229,7 @@ void Requests::answer(const std::string& id, Node& node, const request::Resume& 
 void Requests::answer_those_who_asked() {
   std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
   if (is_adopted_broken(state_)) {
-    rounds_.stop({.cause = StopCause::NodeLost, .why = break_text(state_)});
+    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = break_text(state_)});
   }
   while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
     Unanswered asks = std::move(unanswered.front());
@@ -270,7 +271,7 @@ void Requests::reconcile_adopted(const std::string& id, Node& node, const reques
   reconcile(id, node, news);
   bool is_stopping = news.workers == Workers::Stopping && !news.failed;
   if (is_stopping && state_.phase == Phase::Running) {
-    rounds_.stop({.cause = StopCause::NodeLost,
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
                   .why = "the round was being stopped when the rendezvous began anew"});
   }
 }
@@ -294,7 +295,7 @@ void Requests::end_if_not_lost(const Node& suspect, const std::string& failed_on
       suspect.away_at
           ? "the connection of " + suspect.join.host + store + " is broken"
           : suspect.join.host + store + " has been silent for " + seconds_text(now_ - suspect.seen);
-  rounds_.stop({.cause = StopCause::NodeLost,
+  rounds_.stop({.cause = RoundEndCause::NodeLost,
                 .why = why + ", and a worker failed on " + state_.restarts.failures.back().node});
 }
 

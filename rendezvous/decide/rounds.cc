@@ -49,7 +49,8 @@ std::string preflight_text(const request::Join& join) {
 }
 
 void Rounds::stop(command::Stop stop, bool is_silent) {
-  if (stop.cause == StopCause::NodeLost && !state_.churn.makes_progress(state_.round_began, now_)) {
+  if (stop.cause == RoundEndCause::NodeLost &&
+      !state_.churn.makes_progress(state_.round_began, now_)) {
     return end({.exit_code = command::kExitRendezvous,
                 .why = stop.why + "; losses of nodes have ended " +
                        std::to_string(kMaxShortRounds) +
@@ -225,6 +226,27 @@ void Rounds::keep_run_file() {
   out_.add(action::KeepRunFile{std::move(file)});
 }
 
+// Should this process be killed while a worker here still saves, the next start needs to know who
+// had left in good order: these nodes have forgotten the round.
+void Rounds::note_left_in_run_file() {
+  constexpr std::size_t kMostToWrite = 64;  // for each of so many nodes the file is written anew
+  const Quorum& quorum = state_.quorum;
+  if (quorum.bodies.empty() || !quorum.bodies.back().is_own) return;
+  const Body& round = quorum.bodies.back();
+  RunFile file{.run = {},
+               .run_uuid = state_.run_uuid,
+               .round = round.id.number,
+               .lease = state_.policy.lease(),
+               .nodes = {round.names.begin(), round.names.end()},
+               .by = round.id.by};
+  for (const std::string& name : round.names) {
+    auto gone = quorum.gone.find(name);
+    if (gone != quorum.gone.end() && gone->second.knows == round.id) file.left.insert(name);
+  }
+  bool is_late = file.nodes.size() - file.left.size() <= kMostToWrite;
+  if (is_late && !file.left.empty()) out_.add(action::KeepRunFile{std::move(file)});
+}
+
 // Nodes that can start no worker are as if they had not come.  Where too few are left, nobody is
 // to wait for more: false, and the run is over.
 bool Rounds::exclude_failed_nodes() {
@@ -316,7 +338,7 @@ void Rounds::take_in_newcomers() {
   }
   if (count == 0) return;
   if (count > 3) names += " and " + std::to_string(count - 3) + " more";
-  stop({.cause = StopCause::NodeJoined,
+  stop({.cause = RoundEndCause::NodeJoined,
         .why = names + (count == 1 ? " has joined" : " have joined")});
   ++state_.stops_for_newcomers;
 }

@@ -44,6 +44,8 @@ class Rounds {
 
   // For the coordinator that follows, should this process be killed.
   void keep_run_file();
+  // A node of the present round has left: the run file says so, too.
+  void note_left_in_run_file();
 
  private:
   bool is_join_time_over() const;

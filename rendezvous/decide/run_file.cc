@@ -17,6 +17,7 @@ std::string encode(const RunFile& file) {
   Json json = {{"v", kVersion},       {"run", file.run},           {"run_uuid", file.run_uuid},
                {"round", file.round}, {"lease_ms", lease.count()}, {"nodes", file.nodes}};
   if (!file.by.empty()) json["by"] = file.by;
+  if (!file.left.empty()) json["left"] = file.left;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -30,14 +31,19 @@ Result<RunFile> decode_run_file(std::string_view text) {
                .round = reader.round("round"),
                .lease = reader.duration("lease_ms"),
                .nodes = {},
-               .by = reader.has("by") ? reader.name("by") : ""};
-  for (const Json& node : reader.array("nodes")) {
-    if (node.is_string()) {
-      file.nodes.insert(node.get<std::string>());
-    } else {
-      reader.wrong("nodes", "no list of names");
+               .by = reader.has("by") ? reader.name("by") : "",
+               .left = {}};
+  auto read_names = [&](const char* field, std::set<std::string>& names) {
+    for (const Json& node : reader.array(field)) {
+      if (node.is_string()) {
+        names.insert(node.get<std::string>());
+      } else {
+        reader.wrong(field, "no list of names");
+      }
     }
-  }
+  };
+  read_names("nodes", file.nodes);
+  if (reader.has("left")) read_names("left", file.left);
   if (!reader.problem().empty()) return Error{Errc::Protocol, reader.problem()};
   return file;
 }

@@ -18,10 +18,11 @@ namespace ddprun::rendezvous {
 struct RunFile {
   std::string run;
   std::string run_uuid;
-  std::uint64_t round = 0;      // the last that began
-  Duration lease{};             // of its workers: the silence limit and the grace
-  std::set<std::string> nodes;  // that are in it, without their incarnation
-  std::string by{};             // RoundId::by
+  std::uint64_t round = 0;       // the last that began
+  Duration lease{};              // of its workers: the silence limit and the grace
+  std::set<std::string> nodes;   // that are in it, without their incarnation
+  std::string by{};              // RoundId::by
+  std::set<std::string> left{};  // of the nodes, those that have left since, with dead workers
 };
 
 std::string encode(const RunFile& file);

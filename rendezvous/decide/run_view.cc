@@ -560,7 +560,8 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
   Family restarts(out, "ddprun_restarts_total", "counter",
                   "Rounds that were stopped for another one, by cause.");
   for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
-    for (StopCause cause : {StopCause::WorkerFailed, StopCause::NodeLost, StopCause::NodeJoined}) {
+    for (RoundEndCause cause :
+         {RoundEndCause::WorkerFailed, RoundEndCause::NodeLost, RoundEndCause::NodeJoined}) {
       std::string word = word_of(cause);
       auto found = chronicle ? chronicle->stops.find(word) : decltype(chronicle->stops.end()){};
       bool is_known = chronicle && found != chronicle->stops.end();

@@ -89,7 +89,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
   }
   out_.send(id, command::Continue{});
   if (is_broken(state_) || is_adopted_broken(state_)) {
-    rounds_.stop({.cause = StopCause::NodeLost, .why = break_text(state_)});
+    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = break_text(state_)});
   }
   requests_.reconcile_adopted(id, node, resume);
 }
@@ -104,7 +104,7 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
   if (!is_of_another_start(state_, id, left)) note_gone(state_, id, left, now_);
   account_for_left(state_, id, left);
   if (is_broken(state_) && !is_alone(state_, now_)) {
-    rounds_.stop({.cause = StopCause::NodeLost,
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
                   .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
   }
   rounds_.form_soon();
@@ -120,7 +120,7 @@ void Takeover::give_up_if_due() {
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     if (is_of_no_round) return rounds_.end_if_all_succeeded();
-    return rounds_.stop({.cause = StopCause::NodeLost,
+    return rounds_.stop({.cause = RoundEndCause::NodeLost,
                          .why = count_of(static_cast<std::size_t>(lost), "node") +
                                 " of the round did not come back to the rendezvous"});
   }

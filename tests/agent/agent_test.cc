@@ -219,7 +219,7 @@ TEST_SUITE("agent/agent") {
     SUBCASE("its workers had succeeded") {}
     SUBCASE("but one of another node's had not") {
       has_failed = true;
-      stop.cause = rendezvous::StopCause::WorkerFailed;
+      stop.cause = rendezvous::RoundEndCause::WorkerFailed;
       stop.failure = rendezvous::Failure{.rank = 7, .status = {.exit_code = 9}};
     }
     end(0, {});

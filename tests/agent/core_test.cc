@@ -438,7 +438,7 @@ TEST_SUITE("agent/decide/core: inspecting") {
     exits(0, 0);
     CHECK(waited(1) == "report failure 1, report findings, sweep");
     CHECK(state.phase == Phase::Stopping);
-    CHECK(state.stop_reason == StopReason::WorkerFailed);
+    CHECK(state.workers_end == WorkersEnd::WorkerFailed);
   }
 
   TEST_CASE_FIXTURE(Running, "the order of the rendezvous leads to stacks") {
@@ -455,13 +455,13 @@ TEST_SUITE("agent/decide/core: inspecting") {
 
   TEST_CASE_FIXTURE(InspectingOwn, "the verdict stops the workers, also before the findings") {
     CHECK(told_of_end(1) == "signal SIGTERM");
-    CHECK(state.stop_reason == StopReason::WorkerFailed);
+    CHECK(state.workers_end == WorkersEnd::WorkerFailed);
     CHECK(on(event::Inspected{}) == "nothing");
   }
 
   TEST_CASE_FIXTURE(InspectingByOrder, "on another node it is an order") {
     CHECK(ordered_to_stop() == "signal SIGTERM");
-    CHECK(state.stop_reason == StopReason::Ordered);
+    CHECK(state.workers_end == WorkersEnd::Ordered);
   }
 
   TEST_CASE_FIXTURE(InspectingByOrder, "a worker that ends is a victim, and the last one ends it") {
@@ -482,7 +482,7 @@ TEST_SUITE("agent/decide/core: inspecting") {
 
   TEST_CASE_FIXTURE(InspectingOwn, "a signal asks for no findings") {
     CHECK(asked_to_stop(SIGINT) == "leave, signal SIGINT");
-    CHECK(state.stop_reason == StopReason::ShutdownRequested);
+    CHECK(state.workers_end == WorkersEnd::ShutdownRequested);
   }
 
   TEST_CASE_FIXTURE(InspectingByOrder, "a rendezvous that fails ends it") {

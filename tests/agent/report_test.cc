@@ -109,7 +109,7 @@ TEST_SUITE("agent/report/report") {
           "stopped by SIGTERM after 1 restart (rank 5 was killed by SIGKILL), exit code 143");
     CHECK(stopped_by(SIGTERM, {.outside = "Slurm has preempted job 12", .loss = "n2 was lost"}) ==
           "stopped by SIGTERM: Slurm has preempted job 12; before that n2 was lost");
-    CHECK(closing_line({.stop_reason = StopReason::Ordered}, config, {}, 0) ==
+    CHECK(closing_line({.workers_end = WorkersEnd::Ordered}, config, {}, 0) ==
           "finished: the run has succeeded; this node's workers have not");
     CHECK(closing_line({.error = "start x: No such file or directory"}, config, {}, 127) ==
           "failed: start x: No such file or directory, exit code 127");

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 namespace {
 
 rendezvous::command::Stop stop_by(rendezvous::Failure failure) {
-  return {.cause = rendezvous::StopCause::WorkerFailed, .failure = std::move(failure)};
+  return {.cause = rendezvous::RoundEndCause::WorkerFailed, .failure = std::move(failure)};
 }
 
 RestartCause oom(const std::string& node) {
@@ -26,7 +26,7 @@ RestartCause oom(const std::string& node) {
 }
 
 RestartCause lost_node() {
-  return cause_of({.cause = rendezvous::StopCause::NodeLost, .why = "n3 was lost"});
+  return cause_of({.cause = rendezvous::RoundEndCause::NodeLost, .why = "n3 was lost"});
 }
 
 // A run, told by what its node does for how long.

@@ -685,40 +685,57 @@ TEST_CASE("Host change: an agent that is started again says that the one before 
   }
 }
 
-// Who had heard it needs nobody of that round; who had not may have gone on from it.
-TEST_CASE("Host change: a run that was over is begun anew without its other nodes") {
-  Place place = begun_anew("a2@9");
-  request::Join join = place.join_of("a2.0");
-  SUBCASE("as the hosting agent has heard, before it was killed") {
-    join.died.push_back(died("a", kRound, 0));
+// As the host before has heard it, while a worker of its own saved for longer than it was given.
+TEST_CASE("Host change: a run is begun anew without the nodes that its run file says have left") {
+  RunFile file{.run = "job",
+               .run_uuid = "a.0",
+               .round = kRound.number,
+               .lease = 5s,
+               .nodes = {"a", "b", "c"},
+               .by = kRound.by,
+               .left = {"b", "c"}};
+  SUBCASE("all but the one that was killed") {
+    Place place("a2@9");
+    place.on(runs::event::Begun{.files = {file}, .name = "a2@9"});
+    request::Join join = place.join_of("a2.0");
+    join.died.push_back(died("a", kRound, 3));
+    SUBCASE("of which no worker lives") {
+      join.died.back().left = "was lost (its agent was killed)";
+      place.says("a2.0", join);
+      CHECK(place.told<command::Round>() == 1);
+    }
+    SUBCASE("whose workers may live for as long as their lease") {
+      place.says("a2.0", join);
+      CHECK_FALSE(place.has_begun_after(4s, {"a2.0"}));
+      CHECK(place.has_begun_after(10s, {"a2.0"}));
+    }
+  }
+  SUBCASE("and not without one that has not") {
+    file.left = {"b"};
+    Place place("a2@9");
+    place.on(runs::event::Begun{.files = {file}, .name = "a2@9"});
+    request::Join join = place.join_of("a2.0");
+    join.died.push_back(died("a", kRound, 3));
     join.died.back().left = "was lost (its agent was killed)";
     place.says("a2.0", join);
-    CHECK_FALSE(place.has_begun_after(4s, {"a2.0"}));  // b's workers may live
-    CHECK(place.has_begun_after(4s, {"a2.0"}));
-  }
-  SUBCASE("as its guardian says") {
-    place.says("a2.0", join);
-    place.says("a.0", killed(kRound, 0));
-    CHECK_FALSE(place.has_begun_after(4s, {"a2.0"}));
-    CHECK(place.has_begun_after(4s, {"a2.0"}));
-  }
-  SUBCASE("and not where another agent there has not heard it") {
-    join.died.push_back(died("a", kRound, 0));
-    join.died.push_back(died("c", kRound, 3));
-    place.says("a2.0", join);
     CHECK_FALSE(place.has_begun_after(30s, {"a2.0"}));
+    CHECK(place.told<command::Round>() == 0);
   }
 }
 
-TEST_CASE(
-    "Host change: an agent that has heard that the run is over needs nobody to begin it anew") {
-  RoundSeeker node;
-  CHECK(member::memory(node.state, node.config)->nodes > 0);
-  node.on(member::event::Heard{command::End{}});
-  auto memory = member::memory(node.state, node.config);
-  REQUIRE(memory);
-  CHECK(memory->nodes == 0);
-  CHECK(memory->after.empty());
+TEST_CASE("Host change: the run file says who has left the last round") {
+  Place place("a@0");
+  place.begins_with({"a.0", "b.0", "c.0"});
+  REQUIRE(place.kept_files.size() == 1);
+  CHECK(place.kept_files[0].left.empty());
+  const RoundId round = place.run().nodes.at("b.0").round->id();
+  place.says("b.0", request::Leaving{.why = "was stopped by SIGTERM", .signal = 15, .grace = 30s});
+  place.says("b.0", request::Left{.knows = round, .nodes = 3});
+  REQUIRE_FALSE(place.kept_files.empty());
+  const RunFile& file = place.kept_files[0];
+  CHECK(file.nodes == std::set<std::string>{"a", "b", "c"});
+  CHECK(file.left == std::set<std::string>{"b"});
+  CHECK(decode_run_file(encode(file)).value().left == file.left);
 }
 
 TEST_CASE("Host change: an agent says later what has ended on its machine since it came") {

@@ -726,7 +726,7 @@ TEST_CASE("Member: the lease counts from the question, not from a late answer") 
 
 TEST_CASE("Member: a round renews the lease from when the node said that it is ready") {
   Running play;
-  play.hears(command::Stop{.round = 4, .cause = StopCause::NodeJoined, .why = "a newcomer"});
+  play.hears(command::Stop{.round = 4, .cause = RoundEndCause::NodeJoined, .why = "a newcomer"});
   play.now.mono += 2s;
   CHECK(play.wants_round() == "post n.0 ready");
   play.now.mono += 300ms;

@@ -30,13 +30,15 @@ struct OneRun {
   Now now{.mono = MonoTime(std::chrono::hours(1))};
   std::vector<runs::action::Send> sent{};  // by the last event, as the knocks
   std::vector<request::Knock> knocks{};
-  std::set<std::string> texts{};  // for people, by all events
-  int acquitted = 0;              // likewise
-  int dropped_files = 0;          // likewise
+  std::vector<RunFile> kept_files{};  // likewise
+  std::set<std::string> texts{};      // for people, by all events
+  int acquitted = 0;                  // likewise
+  int dropped_files = 0;              // likewise
 
   void on(const runs::Event& event) {
     sent.clear();
     knocks.clear();
+    kept_files.clear();
     step(event);
   }
   void says(const std::string& node, Request request) {
@@ -75,6 +77,8 @@ struct OneRun {
         if (auto* info = std::get_if<command::Info>(&send->command)) texts.insert(info->text);
       }
       if (auto* knock = std::get_if<runs::action::Knock>(&action)) knocks.push_back(knock->knock);
+      if (auto* keep = std::get_if<runs::action::KeepRunFile>(&action))
+        kept_files.push_back(keep->file);
       if (std::holds_alternative<runs::action::Acquit>(action)) ++acquitted;
       if (std::holds_alternative<runs::action::DropRunFile>(action)) ++dropped_files;
       if (auto* mark = std::get_if<runs::action::Mark>(&action))

@@ -46,7 +46,7 @@ bool Node::is_working(std::size_t round) const {
   if (done_ == round) return true;
   bool goes_on =
       core_.phase == agent::Phase::Running ||
-      (core_.phase == agent::Phase::Stopping && core_.stop_reason == agent::StopReason::Succeeded);
+      (core_.phase == agent::Phase::Stopping && core_.workers_end == agent::WorkersEnd::Succeeded);
   return process_.is_alive && round_ == round && !is_signalled_ && goes_on && !monitor_.has_hung();
 }
 

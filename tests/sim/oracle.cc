@@ -100,7 +100,7 @@ void Oracle::check_sends(Host& host, RunBook& book, const coordinator::State& st
   for (const auto* send : sends) {
     if (world_.scenario.is_calm) {
       const auto* stop = std::get_if<command::Stop>(&send->command);
-      require(stop == nullptr || stop->cause == StopCause::NodeJoined,
+      require(stop == nullptr || stop->cause == RoundEndCause::NodeJoined,
               "a stop, and nothing has gone wrong: " + (stop == nullptr ? "" : stop->why));
       bool is_dropped = std::holds_alternative<command::Dropped>(send->command);
       require(!is_dropped || state.phase == Phase::Ended,

@@ -49,7 +49,7 @@ TEST_SUITE("worker/process/io_thread") {
     disk.run("say it", [said] { said->push_back("said"); });
     loop.run();
     std::ranges::sort(*said);  // the second call may be the first that is seen
-    CHECK(*said == std::vector<std::string>{"done", "pack it: no memory", "said"});
+    CHECK(*said == std::vector<std::string>{"done", "pack it: it has thrown no memory", "said"});
     CHECK(disk.is_idle());
   }
 

@@ -299,8 +299,11 @@ Result<void> prune_checkpoints(const fs::path& directory, const Retention& reten
   }
   int complete = 0;
   for (const FoundCheckpoint& checkpoint : found) {
+    auto inspected = inspect_checkpoint(checkpoint.path);
+    bool is_newer = !inspected && inspected.error().code == make_error_code(Errc::NotSupported);
+    if (is_newer) continue;  // another version's affair
     if (complete < std::max(retention.keep_last, 1)) {
-      if (inspect_checkpoint(checkpoint.path)) ++complete;
+      if (inspected) ++complete;
       continue;
     }
     if (checkpoint.path == best) continue;

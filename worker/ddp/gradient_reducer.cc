@@ -107,7 +107,7 @@ void GradientReducer::pass_by() {
 }
 
 void GradientReducer::prepare_for_forward() {
-  if (is_graph_stale_ || (delayed_ && delayed_->has_failed())) make();
+  if ((is_graph_stale_ && awaits_first_step()) || (delayed_ && delayed_->has_failed())) make();
   logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }

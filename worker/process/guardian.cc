@@ -325,11 +325,13 @@ void Guardian::drain_pipe() {
 
 Result<void> Guardian::start_again() {
   drain_pipe();
+  pid_ = -1;  // the former one's number may be another process's by now
   pid_t pid = ::fork();
   if (pid < 0) return system_error(errno, "fork the guardian");
   if (pid == 0)
-    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, pid_ != -1);
+    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, is_successor_);
   pid_ = pid;
+  is_successor_ = true;
   write(lease_);
   write(last_word_);
   return {};

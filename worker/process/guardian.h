@@ -64,7 +64,7 @@ class Guardian {
   Guardian& operator=(Guardian&&) = delete;
   ~Guardian();
 
-  // The guardian's process, a child of this one; it may have ended.  -1: none was forked yet.
+  // The guardian's process, a child of this one; it may have ended.  -1: none is there.
   int pid() const { return pid_; }
 
   // The end of a pipe with a SignalReport of each signal that reaches the guardian, which none of
@@ -88,6 +88,7 @@ class Guardian {
   Fd reports_;
   Fd guardians_reports_;
   int pid_ = -1;
+  bool is_successor_ = false;  // the next one
 };
 
 }  // namespace ddprun::process

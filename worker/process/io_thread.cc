@@ -29,7 +29,7 @@ std::string failure_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& error) {
-    return error.what();
+    return std::string("it has thrown ") + error.what();
   }
   return "";
 }

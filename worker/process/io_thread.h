@@ -40,7 +40,8 @@ class IoThread {
 
   // Runs `work` on the thread, then `done`, where there is one, from the event loop.  `what` names
   // the call in a report of a stall: "write /logs/run/stdout.log".  The thread starts with the
-  // first call.  A call that throws is reported as well, and has ended.
+  // first call.  A call that throws is reported as well, and has ended: `done` runs, so what `work`
+  // was to set must say before it that it has failed.
   void run(std::string what, std::function<void()> work, std::function<void()> done = nullptr);
 
   // Starts the thread before there is a call, so that the first does not wait for it.
