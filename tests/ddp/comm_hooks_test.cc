@@ -4,6 +4,8 @@
 // there.
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/data_parallel.h"
 #include "worker/ddp/post_local_sgd.h"
@@ -77,7 +79,32 @@ TEST_SUITE("ddp/comm_hooks") {
     });
   }
 
+  TEST_CASE("a state of PowerSGD serves one wrapped module") {
+    on_ranks(2, [](ProcessGroup group) {
+      PowerSgdState state({.start_iteration = 2});
+      const std::vector<std::int64_t> shape{20, 16};
+      LinearSum one{torch::IntArrayRef(shape)};
+      LinearSum other{torch::IntArrayRef(shape)};
+      DistributedDataParallel<LinearSum> first(one, group, {.comm_hook = state.hook()});
+      DistributedDataParallel<LinearSum> second(other, group, {.comm_hook = state.hook()});
+      auto step = [&](auto& model) { model(torch::ones({20, 16})).backward(); };
+      auto steps = [&] {
+        for (int i = 0; i < 3; ++i) {
+          step(first);
+          step(second);
+        }
+      };
+      expect(
+          problem_of(steps).starts_with("power_sgd_hook: two DistributedDataParallel have hooks"),
+          "the second one is refused");
+    });
+  }
+
   TEST_CASE("options out of range are refused") {
+    CHECK(problem_of([] { power_sgd_hook({.min_compression_rate = std::nan("")}); }) ==
+          "power_sgd_hook: min_compression_rate nan is not above 0");
+    CHECK(problem_of([] { power_sgd_hook({.orthogonalization_epsilon = -1}); }) ==
+          "power_sgd_hook: orthogonalization_epsilon -1.000000 is not 0 or more");
     CHECK(problem_of([] { power_sgd_hook({.matrix_approximation_rank = 0}); }) ==
           "power_sgd_hook: matrix_approximation_rank 0 is not 1 or more");
     CHECK(problem_of([] { power_sgd_hook({.start_iteration = 1}); }) ==

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -115,6 +116,28 @@ TEST_SUITE("ddp/process_group") {
         },
         20s, "shm");
     CHECK(problems == std::vector<std::string>{"", ""});
+  }
+
+  TEST_CASE("a forked child that ends in order takes nothing from its parent's group") {
+    for (const char* backend : {"shm", "gloo"}) {
+      CAPTURE(backend);
+      auto body = [](ProcessGroup group) {
+        if (group.rank() == 1) {
+          const pid_t child = ::fork();
+          if (child == 0) {
+            ::alarm(20);  // were it to wait for anybody
+            { const ProcessGroup last = std::move(group); }
+            ::_exit(0);
+          }
+          int status = 0;
+          expect(::waitpid(child, &status, 0) == child && status == 0, "the child has ended");
+        }
+        torch::Tensor sum = torch::ones({3});
+        group.all_reduce(sum);
+        expect(sum[0].item<double>() == 2, "both ranks take part");
+      };
+      CHECK(run_ranks({0, 1}, 2, body, 60s, backend) == std::vector<std::string>(2));
+    }
   }
 
   TEST_CASE("a group that was moved away says so") {

@@ -123,6 +123,11 @@ void shut_down(Backend& backend) {
 
 GroupConnections::GroupConnections() = default;
 GroupConnections::~GroupConnections() {
+  if (::getpid() != owner) {
+    // A child that was forked: its end is none of the rank's, and the threads are not here.
+    static_cast<void>(new GroupConnections(std::move(*this)));
+    return;
+  }
   // While an error unwinds the stack, other ranks may not come to what would be waited for.
   if (nccl && std::uncaught_exceptions() == 0) shut_down(*nccl);
 }

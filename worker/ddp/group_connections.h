@@ -5,6 +5,8 @@
 
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -28,7 +30,7 @@ namespace shm {
 class Backend;
 }
 
-// The connections of one group, which close in the reverse order.
+// The connections of one group, which close in the reverse order; in a forked child they stay open.
 struct GroupConnections {
   GroupConnections();
   ~GroupConnections();
@@ -45,6 +47,7 @@ struct GroupConnections {
   // the process, which closes files in the order of their numbers, as the first to be opened.
   std::unique_ptr<LivenessSocket> liveness;
   std::vector<at::Device> gpus;  // with NCCL
+  pid_t owner = ::getpid();      // the process that has made them
 };
 
 // What the ranks of a group have agreed on, and what each brings.

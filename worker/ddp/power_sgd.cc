@@ -58,6 +58,7 @@ class SeedStream {
 // What is kept of a bucket from step to step.
 struct Bucket {
   std::vector<std::int64_t> sizes;  // of its gradients
+  const void* first = nullptr;      // of its parameters, in this process
   at::Tensor error;
   at::Tensor all_p;
   at::Tensor all_q;
@@ -294,6 +295,13 @@ void settle(Bucket& kept, const c10d::GradBucket& bucket, const at::Tensor& buff
         "with the state (TrainingState::buckets), and give it to the DistributedDataParallel that "
         "goes on from it");
   }
+  const void* first = bucket.getParameters().at(0).unsafeGetTensorImpl();
+  if (kept.first == nullptr) kept.first = first;
+  if (kept.first != first) {
+    throw DdpError(
+        "power_sgd_hook: two DistributedDataParallel have hooks of one PowerSgdState, which would "
+        "add up the errors of one to the gradients of the other: give each a state of its own");
+  }
   if (kept.error.defined()) kept.error = kept.error.to(buffer.options());
   if (kept.all_q.defined()) kept.all_q = kept.all_q.to(buffer.options());
 }
@@ -347,6 +355,13 @@ void check(const PowerSgdOptions& options) {
   if (options.matrix_approximation_rank < 1) {
     refuse("matrix_approximation_rank", std::to_string(options.matrix_approximation_rank),
            "1 or more");
+  }
+  if (!(options.min_compression_rate > 0)) {  // or is no number
+    refuse("min_compression_rate", std::to_string(options.min_compression_rate), "above 0");
+  }
+  if (!(options.orthogonalization_epsilon >= 0)) {
+    refuse("orthogonalization_epsilon", std::to_string(options.orthogonalization_epsilon),
+           "0 or more");
   }
   const bool keeps = options.use_error_feedback || options.warm_start;
   if (options.start_iteration < (keeps ? 2 : 0)) {

@@ -55,6 +55,8 @@ struct PowerSgdMemory;
 // number of ranks each begins with the mean of what the approximation had lost on the ranks before.
 // Without the state, a run begins with `start_iteration` uncompressed steps again.
 //
+// backward() throws DdpError where two have hooks of one state.
+//
 // Threads: used from the training thread, between two steps.
 class PowerSgdState : public Stateful {
  public:

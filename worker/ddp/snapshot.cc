@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
-#include "store/base/text.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/random_streams.h"
@@ -61,11 +60,6 @@ void SnapshotTaker::end_preparation() {
 }
 
 Result<void> SnapshotTaker::take_part(const char* part, const std::vector<NamedTensor>& tensors) {
-  for (const NamedTensor& item : tensors) {
-    if (is_utf8(item.name)) continue;
-    return Error{Errc::InvalidInput,
-                 "the name of a tensor is no UTF-8: '" + printable(item.name) + "'"};
-  }
   taken_.emplace_back(part);
   return parts_[part].take(format_, tensors, {{"format", "pt"}});
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "store/base/text.h"
 #include "worker/checkpoint/durable_file.h"
 #include "worker/checkpoint/formats/parallel_for.h"
 #include "worker/checkpoint/mapped_file.h"
@@ -121,6 +122,10 @@ Result<void> TensorImage::take(TensorFormat format, const std::vector<NamedTenso
   std::vector<StoredTensor> wanted;
   std::map<std::string, at::Tensor> by_name;
   for (const NamedTensor& item : tensors) {
+    if (!is_utf8(item.name)) {
+      return Error{Errc::InvalidInput,
+                   "the name of a tensor is no UTF-8: '" + printable(item.name) + "'"};
+    }
     wanted.push_back(stored_form(item));
     by_name[item.name] = item.tensor;
   }

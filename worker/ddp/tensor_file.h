@@ -74,7 +74,8 @@ class TensorImage {
   // first take() need not.
   Result<void> prepare(std::uint64_t bytes, const std::atomic<bool>& stop);
 
-  // Copies `tensors` as they are now.  Fails as lay_out() does, or with no memory.
+  // Copies `tensors` as they are now.  Fails as lay_out() does, with no memory, and with
+  // Errc::InvalidInput for a name that is no UTF-8.
   Result<void> take(TensorFormat format, const std::vector<NamedTensor>& tensors,
                     const std::map<std::string, std::string>& metadata);
 
