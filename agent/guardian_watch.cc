@@ -76,7 +76,7 @@ void GuardianWatch::ended(process::ExitStatus status) {
     logger_->error("{}; the next one follows in a moment{}", what,
                    quick_deaths_ == kMostTold ? "; further ones are not told" : "");
   }
-  start_later(kPause);
+  start_later();
 }
 
 void GuardianWatch::start(const std::string& what) {
@@ -86,7 +86,7 @@ void GuardianWatch::start(const std::string& what) {
       logger_->error("{}, and no other can be started: {}; trying again until it can", what,
                      to_string(started.error()));
     }
-    return start_later(kPause);
+    return start_later();
   }
   replaced_at_ = mono_now();
   watch();
@@ -95,8 +95,8 @@ void GuardianWatch::start(const std::string& what) {
   logger_->warn("{}; a new one has been started, pid {}", what, guardian_->pid());
 }
 
-void GuardianWatch::start_later(Duration pause) {
-  again_.expires_after(pause);
+void GuardianWatch::start_later() {
+  again_.expires_after(kPause);
   again_.async_wait([this](boost::system::error_code error) {
     if (!error && guardian_) start("there was no guardian for a while");
   });

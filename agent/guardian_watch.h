@@ -36,7 +36,7 @@ class GuardianWatch {
   void watch();
   void ended(process::ExitStatus status);
   void start(const std::string& what);
-  void start_later(Duration pause);
+  void start_later();
 
   process::Reaper& reaper_;
   std::set<pid_t>& spared_;

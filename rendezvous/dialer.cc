@@ -128,8 +128,7 @@ store::Async<void> Dialer::find_port() {
 store::Async<std::unique_ptr<store::Client>> Dialer::look_for_home(std::uint16_t port,
                                                                    Duration longest) {
   Endpoint endpoint{.host = config_.endpoint.host, .port = port};
-  store::ClientConfig config = one_attempt(longest);
-  auto client = co_await store::Client::connect(executor_, endpoint, config);
+  auto client = co_await connect_within(longest, std::move(endpoint));
   if (!client) co_return client.error();
   std::vector<std::string> keys = {keys::home(config_.member.run)};
   auto is_home = co_await (*client)->check(std::move(keys));

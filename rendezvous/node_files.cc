@@ -157,15 +157,6 @@ void NodeFiles::remove_old() const {
   }
 }
 
-std::vector<std::string> NodeFiles::names(const std::string& beginning) const {
-  std::vector<std::string> found = entries();
-  std::erase_if(found, [&](const std::string& name) {
-    return !name.starts_with(beginning) || !is_node_file(name) || name == own_;
-  });
-  if (found.size() > kMaxFiles) found.resize(kMaxFiles);
-  return found;
-}
-
 std::vector<std::string> NodeFiles::entries() const {
   std::vector<std::string> found;
   int copy = folder_ ? ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -189,7 +180,11 @@ const std::vector<std::string>& NodeFiles::names_of_run() const {
   bool is_known = changed && changed_ && changed->tv_sec == changed_->tv_sec &&
                   changed->tv_nsec == changed_->tv_nsec;
   if (is_known) return names_of_run_;
-  names_of_run_ = names(beginning_);
+  names_of_run_ = entries();
+  std::erase_if(names_of_run_, [this](const std::string& name) {
+    return !name.starts_with(beginning_) || !is_node_file(name) || name == own_;
+  });
+  if (names_of_run_.size() > kMaxFiles) names_of_run_.resize(kMaxFiles);
   bool is_settled = changed && changed->tv_sec + kSettled < std::time(nullptr);
   changed_ = is_settled ? changed : std::nullopt;
   return names_of_run_;
@@ -208,7 +203,7 @@ Result<void> NodeFiles::keep(const Died& self) {
                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     bool is_kept = file_ && ::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 &&
                    ::renameat(folder_.get(), partial.c_str(), folder_.get(), own_.c_str()) == 0;
-    if (!is_kept) return forget();
+    if (!is_kept) return cannot_keep();
   }
   // Until all of it is there it cannot be read.
   const std::string text = encode(NodeFile{.boot = boot_, .run = run_, .node = self});
@@ -216,7 +211,7 @@ Result<void> NodeFiles::keep(const Died& self) {
   bool is_written =
       ::ftruncate(file_.get(), 0) == 0 &&
       ::pwrite(file_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-  if (!is_written) return forget();
+  if (!is_written) return cannot_keep();
   kept_ = self;
   refreshed_ = mono_now();
   return {};
@@ -229,14 +224,19 @@ void NodeFiles::refresh() {
   ::futimens(file_.get(), nullptr);
 }
 
-// What it says would not be true any more.
-Error NodeFiles::forget() {
+// For the reason in errno.
+Error NodeFiles::cannot_keep() {
   Error why = system_error(errno, "keep it in " + path_);
+  forget();
+  return why;
+}
+
+// What it says would not be true any more.
+void NodeFiles::forget() {
   remove(folder_, own_);
   ::unlinkat(folder_.get(), (own_ + kPartial).c_str(), 0);
   kept_.reset();
   file_ = Fd();
-  return why;
 }
 
 // There may be many, of a run that was killed often: only the last ones are read.
@@ -268,7 +268,7 @@ void NodeFiles::drop() {
   for (const std::string& name : names_of_run()) {
     if (read_if_dead(folder_, name)) remove(folder_, name);
   }
-  if (folder_) (void)forget();
+  if (folder_) forget();
   folder_ = Fd();
 }
 

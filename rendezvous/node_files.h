@@ -54,12 +54,12 @@ class NodeFiles {
   void drop();
 
  private:
-  std::vector<std::string> names(const std::string& beginning) const;
   std::vector<std::string> entries() const;
   const std::vector<std::string>& names_of_run() const;
   void remove_old() const;
   void refresh();
-  Error forget();
+  Error cannot_keep();
+  void forget();
 
   std::string problem_;
   std::string path_;  // of the folder

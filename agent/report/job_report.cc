@@ -173,24 +173,6 @@ std::string words_on(const JobReport& report) {
   }
 }
 
-}  // namespace
-
-std::vector<int> ended_before(const JobReport& report) {
-  constexpr int kMostOfANode = 1024;
-  std::set<int> ranks(report.finished.begin(), report.finished.end());
-  if (report.failures.empty()) return {ranks.begin(), ranks.end()};
-  for (const rendezvous::RankRange& range : report.failures.back().ended_before) {
-    for (int i = 0; i < std::min(range.count, kMostOfANode); ++i) ranks.insert(range.first + i);
-  }
-  return {ranks.begin(), ranks.end()};
-}
-
-bool is_by_worker(const JobReport& report) {
-  return report.exit_code != 0 && report.error.empty() && !report.failures.empty();
-}
-
-namespace {
-
 std::string and_more(std::size_t more) {
   return more > 0 ? " (and " + std::to_string(more) + " more in report.json)" : "";
 }
@@ -251,6 +233,20 @@ std::vector<std::string> to_long_lines(const JobReport& report) {
 }
 
 }  // namespace
+
+std::vector<int> ended_before(const JobReport& report) {
+  constexpr int kMostOfANode = 1024;
+  std::set<int> ranks(report.finished.begin(), report.finished.end());
+  if (report.failures.empty()) return {ranks.begin(), ranks.end()};
+  for (const rendezvous::RankRange& range : report.failures.back().ended_before) {
+    for (int i = 0; i < std::min(range.count, kMostOfANode); ++i) ranks.insert(range.first + i);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+bool is_by_worker(const JobReport& report) {
+  return report.exit_code != 0 && report.error.empty() && !report.failures.empty();
+}
 
 std::vector<std::string> to_lines(const JobReport& report) {
   bool is_told_there =

@@ -212,13 +212,19 @@ void Rounds::form() {
   keep_run_file();
 }
 
-void Rounds::keep_run_file() {
+// Of the present round, without its nodes.
+RunFile Rounds::run_file() const {
   RunFile file{.run = {},
                .run_uuid = state_.run_uuid,
                .round = state_.round,
                .lease = state_.policy.lease(),
                .nodes = {}};
   if (!state_.quorum.bodies.empty()) file.by = state_.quorum.bodies.back().id.by;
+  return file;
+}
+
+void Rounds::keep_run_file() {
+  RunFile file = run_file();
   if (state_.moving.adopted) file.by = state_.moving.adopted->by;
   for (const auto& [id, node] : state_.nodes) {
     if (node.is_member) file.nodes.insert(name_of(id));
@@ -233,12 +239,8 @@ void Rounds::note_left_in_run_file() {
   const Quorum& quorum = state_.quorum;
   if (quorum.bodies.empty() || !quorum.bodies.back().is_own) return;
   const Body& round = quorum.bodies.back();
-  RunFile file{.run = {},
-               .run_uuid = state_.run_uuid,
-               .round = round.id.number,
-               .lease = state_.policy.lease(),
-               .nodes = {round.names.begin(), round.names.end()},
-               .by = round.id.by};
+  RunFile file = run_file();
+  file.nodes.insert(round.names.begin(), round.names.end());
   for (const std::string& name : round.names) {
     auto gone = quorum.gone.find(name);
     if (gone != quorum.gone.end() && gone->second.knows == round.id) file.left.insert(name);

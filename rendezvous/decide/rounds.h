@@ -48,6 +48,7 @@ class Rounds {
   void note_left_in_run_file();
 
  private:
+  RunFile run_file() const;
   bool is_join_time_over() const;
   void note_age();
   void adapt_lease();

@@ -37,6 +37,14 @@ struct Base {
     std::error_code error;
     if (!path.empty()) std::filesystem::remove(path, error);
   }
+  // If not, says that the test is skipped.
+  bool is_there() const {
+    if (path.empty()) MESSAGE("skipped: no cgroup of version 2 can be made here");
+    return !path.empty();
+  }
+  bool has_leaf(const std::string& name) const {
+    return std::filesystem::exists(path + "/ddprun-" + std::to_string(::getpid()) + "-" + name);
+  }
 };
 
 }  // namespace
@@ -57,10 +65,7 @@ TEST_SUITE("worker/cgroup") {
 
   TEST_CASE("a worker and all that it starts are in the leaf, and end by one write") {
     Base base;
-    if (base.path.empty()) {
-      MESSAGE("skipped: no cgroup of version 2 can be made here");
-      return;
-    }
+    if (!base.is_there()) return;
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());
     REQUIRE(Reaper::become_subreaper().has_value());
@@ -87,16 +92,12 @@ TEST_SUITE("worker/cgroup") {
         return count() == 0;
       }));
     }
-    CHECK_FALSE(
-        std::filesystem::exists(base.path + "/ddprun-" + std::to_string(::getpid()) + "-0-0"));
+    CHECK_FALSE(base.has_leaf("0-0"));
   }
 
   TEST_CASE("torch's manager of shared memory survives it, and does not keep the leaf") {
     Base base;
-    if (base.path.empty()) {
-      MESSAGE("skipped: no cgroup of version 2 can be made here");
-      return;
-    }
+    if (!base.is_there()) return;
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());
     pid_t manager = -1;
@@ -118,7 +119,6 @@ TEST_SUITE("worker/cgroup") {
       REQUIRE(test::run_until(loop, [&] { return ended.has_value(); }));
       CHECK(ended->signal == SIGTERM);
     }
-    CHECK_FALSE(
-        std::filesystem::exists(base.path + "/ddprun-" + std::to_string(::getpid()) + "-0-1"));
+    CHECK_FALSE(base.has_leaf("0-1"));
   }
 }

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <optional>
 
+#include "store/base/folder.h"
 #include "store/base/number.h"
 #include "worker/checkpoint/durable_file.h"
 #include "worker/checkpoint/formats/crc32c.h"
@@ -50,9 +51,9 @@ Error failed(const std::error_code& code, const std::string& what) {
 std::vector<std::string> folder_names(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+  for (const fs::directory_entry& entry : entries_of(directory, error)) {
     std::error_code ignored;
-    if (it->is_directory(ignored)) names.push_back(it->path().filename().string());
+    if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
   }
   return names;
 }
@@ -102,9 +103,9 @@ Result<void> move_into_place(const fs::path& from, const fs::path& to) {
 bool may_be_written(const fs::path& folder) {
   std::error_code error;
   auto changed = fs::last_write_time(folder, error);
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+  for (const fs::directory_entry& entry : entries_of(folder, error)) {
     std::error_code ignored;
-    changed = std::max(changed, it->last_write_time(ignored));
+    changed = std::max(changed, entry.last_write_time(ignored));
   }
   if (fs::file_time_type::clock::now() - changed > kAbandoned) return false;
   const std::string name = folder.filename().string();

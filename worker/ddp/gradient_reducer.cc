@@ -53,7 +53,7 @@ GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& m
 }
 
 void GradientReducer::make() {
-  is_graph_stale_ = false;
+  has_passed_by_ = false;
   logger_.reset();
   reducer_.reset();  // ends its hooks on the parameters before new ones are made
   {
@@ -103,11 +103,11 @@ void GradientReducer::register_comm_hook() {
 }
 
 void GradientReducer::pass_by() {
-  is_graph_stale_ = awaits_first_step();
+  has_passed_by_ = true;
 }
 
 void GradientReducer::prepare_for_forward() {
-  if ((is_graph_stale_ && awaits_first_step()) || (delayed_ && delayed_->has_failed())) make();
+  if (awaits_first_step() && (has_passed_by_ || delayed_->has_failed())) make();
   logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }

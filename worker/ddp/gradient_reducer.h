@@ -82,8 +82,8 @@ class GradientReducer {
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
   std::optional<DelayedReduction> delayed_;  // of a static graph
-  // Passes have gone by which the Reducer has counted as parts of the static graph.
-  bool is_graph_stale_ = false;
+  // Passes have gone by, which a Reducer that learns a static graph counts as parts of it.
+  bool has_passed_by_ = false;
 };
 
 }  // namespace ddprun::ddp
