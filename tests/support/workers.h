@@ -61,10 +61,10 @@ struct Workers {
     }
   }
 
-  process::SweepResult swept(MonoTime deadline) {
+  process::SweepResult swept(MonoTime deadline, process::SweepScope scope = {}) {
     std::optional<process::SweepResult> result;
     boost::asio::co_spawn(
-        loop, process::sweep(reaper, deadline),
+        loop, process::sweep(reaper, deadline, std::move(scope)),
         [&](std::exception_ptr, process::SweepResult swept) { result = std::move(swept); });
     REQUIRE(run_until(loop, [&] { return result.has_value(); }));
     return *result;

@@ -304,6 +304,18 @@ TEST_SUITE("worker/process/sweep") {
     CHECK(descendants().empty());
   }
 
+  // As what a template forks on its way: its session cannot be asked for any more.
+  TEST_CASE_FIXTURE(Workers, "what is spared and ends during a look has not been left behind") {
+    REQUIRE(Reaper::become_subreaper().has_value());
+    auto forks = start("i=0; while [ $i -lt 3000 ]; do (:); i=$((i + 1)); done");
+    const SweepScope scope = {.spared = {forks.pid}, .spared_sessions = {forks.pid}};
+    std::optional<ExitStatus> ended;
+    reaper.watch(std::move(forks), [&](ExitStatus status) { ended = status; });
+    while (!ended) {
+      CHECK(swept(std::chrono::steady_clock::now() + 20s, scope).found.empty());
+    }
+  }
+
   TEST_CASE_FIXTURE(Workers, "what ignores SIGTERM, or is stopped, is killed at the deadline") {
     REQUIRE(Reaper::become_subreaper().has_value());
     CHECK(run("(trap '' TERM; echo deaf; while :; do sleep 1000; done) & "

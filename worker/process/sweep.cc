@@ -210,9 +210,10 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       co_return result;
     }
     // Before any gets a signal: a child of a fork server is known by its parent.
+    std::set<pid_t> helpers;
     for (const Leftover& leftover : left) {
-      bool is_news = seen.insert(leftover.pid).second && !is_helper_of_python(leftover);
-      if (is_news) result.found.push_back(leftover);
+      if (!seen.contains(leftover.pid) && is_helper_of_python(leftover))
+        helpers.insert(leftover.pid);
     }
     // What a handler of SIGTERM starts, such as an upload, is its process's affair while that
     // lives. A parent comes before its children here.
@@ -229,6 +230,8 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
                  asked.insert(leftover.pid).second && !is_on_its_way(leftover.pid, scope.asked)) {
         process.send(SIGTERM);
       }
+      bool is_news = seen.insert(leftover.pid).second && !helpers.contains(leftover.pid);
+      if (is_news) result.found.push_back(leftover);
     }
     asio::steady_timer timer(co_await asio::this_coro::executor);
     MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));
