@@ -205,7 +205,7 @@ void Agent::on(const Event& event) {
   if (before == Phase::Running && state_.phase != before) {
     if (auto at = rendezvous_.workers_connected()) time_.connected(*at);
   }
-  if (had_workers && state_.phase == Phase::Stopping) stop_began_ = mono_now();
+  if (had_workers && state_.phase == Phase::Stopping) stop_began_ = clock_().mono;
   if (before == Phase::Inspecting && state_.phase != before) inspection_.interrupt();
   if (state_.phase != Phase::Running) {
     workers_.stop_starting();
@@ -272,7 +272,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             [this](const action::KillNow&) {
               timeline_.draw({.thread = kAgentThread, .name = "SIGKILL to the workers"});
               workers_.kill_all();
-              leftovers_.set_deadline(mono_now());
+              leftovers_.set_deadline(clock_().mono);
             },
             [this](const action::AbandonWorkers&) {
               for (const RunningWorker& worker : workers_.running()) abandon(worker);
@@ -290,6 +290,9 @@ void Agent::arm_deadline() {
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error || !state_.deadline || clock_().mono < *state_.deadline)
       return;  // disarmed meanwhile
+    // What has ended is not among those that nothing ends.
+    if (state_.is_killed) workers_.report_ends();
+    if (!state_.deadline) return;
     if (state_.running > 0 && !state_.is_killed) {
       logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
                     state_.running);
@@ -472,7 +475,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   ending_.workers_started();
   time_.enter(Doing::Training, clock_().mono);
   leftovers_.set_asked({});
-  failures_.workers_run(mono_now());
+  failures_.workers_run(clock_().mono);
   vitals_.start(round_.number);
   hangs_.start(round_.ranks.world_size > config_.core.local_world_size);
   events_.started(workers_.started(), read_clocks());
@@ -490,7 +493,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
       "(stopping them took {:.1f} ms)  {}",
       restart_count > previous_attempt ? restart_of(restart_count, round_.max_restarts)
                                        : fmt::format("round {}", round_.number),
-      who, milliseconds(mono_now() - last_exit_),
+      who, milliseconds(clock_().mono - last_exit_),
       std::max(0.0, milliseconds(last_exit_ - stop_began_)), fields);
 }
 
@@ -505,7 +508,7 @@ asio::awaitable<void> Agent::prepare_restart() {
 
 void Agent::worker_exited(const WorkerExit& exit) {
   if (hangs_.hold_back(exit)) return;
-  last_exit_ = mono_now();
+  last_exit_ = clock_().mono;
   timeline_.worker_ended(exit);
   event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, read_clocks());
@@ -549,7 +552,7 @@ void Agent::abandon(const RunningWorker& worker) {
   logger_->error("{}; going on without it", what);
   failures_.saw_stuck(std::move(what));
   workers_.abandon(worker.local_rank);
-  leftovers_.spared().insert(worker.pid);
+  leftovers_.leave(worker.pid);
 }
 
 void Agent::abandon_hung(const RunningWorker& worker) {

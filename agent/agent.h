@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The agent's shell: it waits for something to happen (a worker's pidfd, a signal, a timer, the
-// rendezvous), tells the core, and carries out what the core decides.  Its own decisions are how,
-// never whether.
+// rendezvous), tells the core, and carries out what the core decides.
 #pragma once
 
 #include <spdlog/fwd.h>

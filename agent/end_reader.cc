@@ -40,6 +40,10 @@ void EndReader::hurry() {
   for (const auto& held : held_) arm(held, kPatience);
 }
 
+void EndReader::tell_held() {
+  while (!held_.empty()) release(held_.front(), held_.front()->exit);
+}
+
 void EndReader::begin_attempt() {
   is_hurried_ = false;
   for (const auto& held : std::exchange(held_, {})) {

@@ -41,6 +41,9 @@ class EndReader {
   // The workers are to end: what is held back is told soon, also without what the disk has.
   void hurry();
 
+  // What is held back is told now, without what the disk has.
+  void tell_held();
+
   // Workers are started, and nothing is left to be told of those before.
   void begin_attempt();
 

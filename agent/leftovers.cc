@@ -29,12 +29,24 @@ process::SweepScope Leftovers::whole_scope() const {
   return scope_ ? *scope_ : process::SweepScope();
 }
 
+void Leftovers::leave(pid_t pid) {
+  left_alone_[pid] = process::start_time_of(pid);
+}
+
+std::set<pid_t> Leftovers::spared_now() {
+  std::erase_if(left_alone_,
+                [](const auto& one) { return process::start_time_of(one.first) != one.second; });
+  std::set<pid_t> spared = spared_;
+  for (const auto& [pid, started_at] : left_alone_) spared.insert(pid);
+  return spared;
+}
+
 boost::asio::awaitable<process::SweepResult> Leftovers::end(std::set<pid_t> ending,
                                                             std::set<pid_t> helpers) {
   using namespace boost::asio::experimental::awaitable_operators;
   process::SweepScope scope = whole_scope();
   scope.spared = std::move(ending);
-  scope.spared.insert(spared_.begin(), spared_.end());
+  scope.spared.merge(spared_now());
   scope.spared.insert(helpers.begin(), helpers.end());  // also before it leads a session
   scope.spared_sessions = std::move(helpers);
   scope.asked = asked_;
@@ -59,7 +71,7 @@ boost::asio::awaitable<void> Leftovers::tell_what_stays(process::SweepScope scop
 
 boost::asio::awaitable<void> Leftovers::wait_for_shm_managers() {
   process::SweepScope scope = whole_scope();
-  scope.spared = spared_;
+  scope.spared = spared_now();
   scope.is_for_shm_managers = true;
   std::vector<process::Leftover> managers = process::descendants(scope);
   if (managers.empty()) co_return;
@@ -77,7 +89,7 @@ std::string Leftovers::tell(const process::SweepResult& result) {
   std::string names = process::to_string(result.stuck);
   logger_->error("these processes do not end, not even by SIGKILL; going on without them: {}",
                  names);
-  for (const process::Leftover& stuck : result.stuck) spared_.insert(stuck.pid);
+  for (const process::Leftover& stuck : result.stuck) leave(stuck.pid);
   return "these do not end, not even by SIGKILL: " + names;
 }
 

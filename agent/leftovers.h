@@ -7,7 +7,9 @@
 #include <sys/types.h>
 
 #include <boost/asio/awaitable.hpp>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,8 +31,11 @@ class Leftovers {
   Leftovers(Sweep sweep, std::shared_ptr<const process::SweepScope> scope,
             std::shared_ptr<spdlog::logger> logger);
 
-  // The guardian, and what nothing ends.
+  // The guardian.
   std::set<pid_t>& spared() { return spared_; }
+
+  // Nothing ends `pid`, a process below this one: it is left alone while it lives.
+  void leave(pid_t pid);
 
   // When SIGKILL follows SIGTERM, in the next end() and in a running one.
   void set_deadline(MonoTime deadline) { deadline_ = deadline; }
@@ -52,12 +57,15 @@ class Leftovers {
 
  private:
   process::SweepScope whole_scope() const;
+  std::set<pid_t> spared_now();
   boost::asio::awaitable<void> tell_what_stays(process::SweepScope scope);
 
   Sweep sweep_;
   std::shared_ptr<const process::SweepScope> scope_;
   std::shared_ptr<spdlog::logger> logger_;
   std::set<pid_t> spared_;
+  // By when each was started: its pid may be another process's after its end.
+  std::map<pid_t, std::uint64_t> left_alone_;
   process::AskedGroups asked_;
   MonoTime deadline_{};  // of the running sweep, which reads it anew at each look
 };

@@ -91,8 +91,7 @@ ReadEnd LocalWorker::reader_of_end(const ErrorFiles& error_files) const {
 }
 
 void LocalWorker::signal_group(int signal) const {
-  // One that was forked just now may not lead its group yet.
-  if (::kill(-pid_, signal) != 0) ::kill(pid_, signal);
+  process::signal_group(pid_, signal);
 }
 
 void LocalWorker::signal(int signal) const {

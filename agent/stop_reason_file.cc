@@ -97,7 +97,7 @@ asio::awaitable<std::string> StopReasonFile::answer() {
   pid_t pid = starting->process.pid;
   programs_.insert(pid);
   auto ended = co_await reaper_.ended(std::move(starting->process), mono_now() + kAnswerLimit);
-  if (!ended) ::kill(-pid, SIGKILL);
+  if (!ended) process::signal_group(pid, SIGKILL);
   programs_.erase(pid);
   co_return text_of(answer);
 }
@@ -136,7 +136,8 @@ asio::awaitable<void> StopReasonFile::settled() {
 
 asio::awaitable<void> StopReasonFile::stop() {
   questions_.cancel();
-  for (pid_t program : programs_) ::kill(-program, SIGKILL);  // none was reaped before this turn
+  for (pid_t program : programs_)
+    process::signal_group(program, SIGKILL);  // none was reaped before this turn
   co_await questions_.join();
   on(stop_reason::event::Cleared{});
   co_await written();

@@ -44,6 +44,7 @@ class WorkerGroup : public Workers {
   void kill_all() override;
   void signal_each(int signal) override;
   void signal_one(int local_rank, int signal) override;
+  void report_ends() override { ends_.tell_held(); }
   void abandon(int local_rank) override;
   std::vector<RunningWorker> running() const override;
   std::vector<RunningWorker> started() const override;

@@ -79,6 +79,9 @@ class Workers {
   // The same to one of them, which hears it even where it is stopped.
   virtual void signal_one(int local_rank, int signal) = 0;
 
+  // Reports at once the ends that it holds back to read what those workers have left.
+  virtual void report_ends() = 0;
+
   // Forgets a worker that nothing ends.  Its end is not reported.
   virtual void abandon(int local_rank) = 0;
 

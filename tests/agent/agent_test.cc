@@ -428,4 +428,15 @@ TEST_SUITE("agent/agent") {
         "kill all, abandon 0, abandon 1, sweep, finish output, workers gone, left, close"));
     CHECK(node.exit_code == 128 + SIGTERM);
   }
+
+  TEST_CASE("an end that is held back when SIGKILL's limit is over is reported before") {
+    Running node(1ms, 1ms);
+    node.workers.gone(0);
+    node.workers.held_ends = {{.local_rank = 0, .rank = 0, .pid = 1000, .status = {.signal = 9}}};
+    std::string done = node.signal(SIGTERM);
+    done += ", " + node.done_by_the_end();
+    CHECK(node.workers.held_ends.empty());
+    CHECK(done.ends_with("kill all, abandon 1, sweep, finish output, workers gone, left, close"));
+    CHECK(node.exit_code == 128 + SIGTERM);
+  }
 }

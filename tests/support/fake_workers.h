@@ -19,6 +19,7 @@ class FakeWorkers : public agent::Workers {
 
   std::vector<std::string>& journal;
   std::vector<agent::RunningWorker> present;
+  std::vector<agent::WorkerExit> held_ends;  // of workers that run no more, not yet reported
 
   // They come up, or not all of them do.
   void come_up(int count, const std::optional<StartFailure>& failure = std::nullopt) {
@@ -53,6 +54,9 @@ class FakeWorkers : public agent::Workers {
   }
   void signal_one(int local_rank, int signal) override {
     journal.push_back(process::signal_name(signal) + " to " + std::to_string(local_rank));
+  }
+  void report_ends() override {
+    for (const agent::WorkerExit& exit : std::exchange(held_ends, {})) on_exit_(exit);
   }
   void abandon(int local_rank) override {
     journal.push_back("abandon " + std::to_string(local_rank));
