@@ -263,6 +263,10 @@ Result<Process> spawn(const ProcessSpec& spec) {
   return started.error();
 }
 
+void signal_group(pid_t leader, int signal) {
+  if (::kill(-leader, signal) != 0) ::kill(leader, signal);
+}
+
 std::vector<std::string> to_assignments(const Environment& environment) {
   std::vector<std::string> assignments;
   assignments.reserve(environment.size());

@@ -66,6 +66,10 @@ struct StartingProcess {
 // not become its program ends with exit code 127; the caller collects it, as any other.
 Result<StartingProcess> begin_spawn(const ProcessSpec& spec);
 
+// Sends `signal` to the group of a process that was begun so and is not reaped yet.  One that was
+// forked just now does not lead its group yet, and gets it alone.
+void signal_group(pid_t leader, int signal);
+
 // Whether the program runs (or has ended without a word), or why it cannot.  Waits for that.
 Result<void> report_of(const Fd& report, const std::string& context);
 

@@ -107,7 +107,7 @@ void StackCollector::Collection::ended(pid_t pid) {
 void StackCollector::Collection::kill_all(IoThread& disk, const std::string& why) {
   are_killed = true;
   for (const RunningTool& tool : tools) {
-    ::kill(-tool.pid, SIGKILL);
+    signal_group(tool.pid, SIGKILL);
     write_line(disk, tool.path, "(ddprun: not complete, " + why + ")");
   }
   for (const Chain& chain : std::exchange(chains, {})) {

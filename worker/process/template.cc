@@ -334,6 +334,15 @@ Template::Heard Template::hear() {
   return count < 0 && (errno == EAGAIN || errno == EINTR) ? Heard::Nothing : Heard::End;
 }
 
+// All messages that are there.  False: one of them has led to this object's end.
+bool Template::hear_all() {
+  const std::weak_ptr alive(alive_);
+  while (hear() == Heard::Message) {
+    if (alive.expired()) return false;
+  }
+  return true;
+}
+
 void Template::heard(std::string_view message) {
   std::string_view text = message.substr(1);
   switch (message.front()) {
@@ -362,8 +371,7 @@ void Template::heard(std::string_view message) {
 }
 
 void Template::ended() {
-  while (hear() == Heard::Message) {
-  }
+  if (!hear_all()) return;
   parked_then_ = nullptr;  // who watches the process says how it has ended
   settle(ended_error());
 }
@@ -445,9 +453,7 @@ void Template::fail_soon(Duration after, Error error) {
   patience_.async_wait([this, error = std::move(error),
                         alive = std::weak_ptr(alive_)](boost::system::error_code cancelled) {
     if (cancelled || alive.expired()) return;
-    while (hear() == Heard::Message) {  // perhaps it has said why
-    }
-    settle(error);
+    if (hear_all()) settle(error);  // perhaps it has said why
   });
 }
 

@@ -116,6 +116,7 @@ class Template {
   void listen();
   enum class Heard : std::uint8_t { Message, Nothing, End };
   Heard hear();
+  bool hear_all();
   void heard(std::string_view message);
   void ask();
   Result<void> ask_for_check();
