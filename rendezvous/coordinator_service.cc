@@ -297,8 +297,9 @@ void CoordinatorService::note_in_chronicle(const runs::Event& event,
 // What is said of the first round waits behind the question whether it may begin.
 void CoordinatorService::hold_for_begin(std::vector<runs::Action>& actions) {
   if (!config_.may_begin || has_begun_) return;
-  auto keeps = std::ranges::find_if(actions, [](const runs::Action& action) {
-    return std::holds_alternative<runs::action::KeepRunFile>(action);
+  auto keeps = std::ranges::find_if(actions, [this](const runs::Action& action) {
+    const auto* keep = std::get_if<runs::action::KeepRunFile>(&action);
+    return keep != nullptr && keep->file.run == config_.guarded_run;
   });
   if (keeps == actions.end()) return;
   has_begun_ = true;

@@ -62,9 +62,10 @@ struct ServiceConfig {
   std::function<void(RunFile)> keep_file = [](RunFile) {};
   std::function<void(const std::string& run)> drop_file = [](const std::string&) {};
 
-  // Asked when the first round of a run is about to begin, of which this would be the run file;
-  // meanwhile nothing is said to the nodes.  False: it does not begin, since another host may have
-  // begun the run; on_superseded is called.  Empty: it always does.
+  // Asked when the first round of `guarded_run` is about to begin, of which this would be the run
+  // file; meanwhile nothing is said to the nodes.  False: it does not begin, since another host may
+  // have begun the run; on_superseded is called.  Empty: it always does.
+  std::string guarded_run{};
   std::function<boost::asio::awaitable<bool>(RunFile)> may_begin{};
   std::function<void()> on_superseded = [] {};
 
@@ -196,7 +197,7 @@ class CoordinatorService {
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;
   bool is_open_ = true;
-  bool has_begun_ = false;           // a round, in that may_begin was asked
+  bool has_begun_ = false;           // the guarded run, in that may_begin was asked
   boost::asio::steady_timer alarm_;  // of the earliest deadline
   store::Event has_mail_;            // there is something to send
   store::Event has_sent_;            // some of it

@@ -159,6 +159,7 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   if (config_.run_file_elsewhere) {
     service.keep_file = config_.run_file_elsewhere->keep;
     service.drop_file = config_.run_file_elsewhere->drop;
+    service.guarded_run = config_.run_file_elsewhere->run;
     service.may_begin = config_.run_file_elsewhere->may_begin;
     service.on_superseded = config_.run_file_elsewhere->superseded;
   }

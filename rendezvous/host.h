@@ -38,6 +38,7 @@ struct HostConfig {
 
   // Where a registry has the run file (host_registry.h), instead: see ServiceConfig.
   struct Elsewhere {
+    std::string run;  // that it is about
     std::function<void(RunFile)> keep{};
     std::function<void(const std::string& run)> drop{};
     std::function<boost::asio::awaitable<bool>(RunFile)> may_begin{};

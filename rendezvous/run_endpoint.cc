@@ -433,6 +433,7 @@ HostConfig::Elsewhere RunEndpoint::files_by_registry(const Endpoint& at, bool is
     if (run == config_.member.run) registered_->drop();
   };
   if (is_claimed) {
+    files.run = config_.member.run;
     files.may_begin = [this](RunFile file) { return registered_->may_begin(std::move(file)); };
     files.superseded = [this] { superseded(); };
   }

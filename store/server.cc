@@ -34,8 +34,6 @@ constexpr int kLeastAccepted = 16;
 // How many turns are taken before the executor's other work has its chance.
 constexpr int kTurnsInARow = 16;
 
-// Freed memory beyond this is to be given back to the system.
-
 // Descriptors that are no connections: of logs, timers, workers.
 constexpr std::size_t kOtherDescriptors = 64;
 
