@@ -357,7 +357,10 @@ void put_back_replaced(const fs::path& directory) {
     const std::string rest = name.substr(sizeof kReplacedPrefix - 1);
     const fs::path place = directory / rest.substr(0, rest.find('-', sizeof kStepPrefix - 1));
     std::error_code ignored;
-    if (fs::exists(place)) {
+    std::error_code unknown;
+    const bool is_replaced = fs::exists(place, unknown);
+    if (unknown) continue;
+    if (is_replaced) {
       fs::remove_all(folder, ignored);
     } else {
       fs::rename(folder, place, ignored);

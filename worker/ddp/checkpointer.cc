@@ -266,11 +266,11 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
   const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
-    prepare_directory(state);
     auto drawn = DrawnSave::begun(writer_->timeline, state);
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
+      prepare_directory(state);
       return writer_->taker.take(state, about(metric), random_states, stateful);
     });
     if (taken) {
@@ -314,10 +314,11 @@ void Checkpointer::save_sharded(const TrainingState& state, std::optional<double
     return result;
   };
   if (writer_) {
-    prepare_directory(state);
     const std::int64_t step = state.progress ? state.progress->step : 0;
-    auto begun =
-        ask("begin", [&] { return begin_checkpoint(options_.directory, step, generation_); });
+    auto begun = ask("begin", [&] {
+      prepare_directory(state);
+      return begin_checkpoint(options_.directory, step, generation_);
+    });
     if (begun) folder = fs::absolute(*begun).string();
   }
   if (!is_settled(problem, folder)) return;
