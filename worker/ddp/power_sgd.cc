@@ -282,6 +282,11 @@ at::Tensor finish(Passage& passage) {
   return passage.buffer;
 }
 
+// Else each step begins anew, and the buckets may change between two.
+bool keeps_anything(const PowerSgdOptions& options) {
+  return options.use_error_feedback || options.warm_start;
+}
+
 // Throws DdpError if what is `kept` is of other gradients than those of the bucket; brings what was
 // loaded to their device.
 void settle(Bucket& kept, const c10d::GradBucket& bucket, const at::Tensor& buffer) {
@@ -309,7 +314,7 @@ void settle(Bucket& kept, const c10d::GradBucket& bucket, const at::Tensor& buff
 std::shared_ptr<Passage> begin(PowerSgdMemory& state, ProcessGroup& group,
                                c10d::GradBucket& bucket) {
   std::shared_ptr<Bucket>& kept = state.buckets[bucket.getIndex()];
-  if (!kept) kept = std::make_shared<Bucket>();
+  if (!kept || !keeps_anything(state.options)) kept = std::make_shared<Bucket>();
   settle(*kept, bucket, bucket.getBuffer());
   auto passage = std::make_shared<Passage>(Passage{
       .options = state.options, .kept = kept, .group = group, .buffer = bucket.getBuffer()});
@@ -363,7 +368,7 @@ void check(const PowerSgdOptions& options) {
     refuse("orthogonalization_epsilon", std::to_string(options.orthogonalization_epsilon),
            "0 or more");
   }
-  const bool keeps = options.use_error_feedback || options.warm_start;
+  const bool keeps = keeps_anything(options);
   if (options.start_iteration < (keeps ? 2 : 0)) {
     refuse("start_iteration", std::to_string(options.start_iteration),
            keeps ? "2 or more, which use_error_feedback and warm_start need" : "0 or more");

@@ -21,7 +21,8 @@ struct PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;
 
   // The steps before are reduced as without a hook.  At least 2 with use_error_feedback or
-  // warm_start, which keep something for each bucket: the second step settles the buckets.
+  // warm_start, which keep something for each bucket: the second step settles the buckets.  Without
+  // both it may be 0.
   std::int64_t start_iteration = 1000;
 
   // Gradients for which P and Q are not this many times smaller are sent as they are.
