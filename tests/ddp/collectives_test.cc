@@ -351,6 +351,8 @@ TEST_SUITE("ddp/collectives") {
       const Tensors others(static_cast<std::size_t>(group.world_size()), torch::ones({3}));
       torch::Tensor integers = torch::ones({2}, torch::kLong);
       torch::Tensor complex = torch::ones({2}, torch::kComplexFloat);
+      const torch::Tensor sparse = torch::ones({2}).to_sparse();
+      const torch::Tensor quantized = torch::quantize_per_tensor(value, 0.1, 0, torch::kQInt8);
       const torch::Tensor none;
       const Tensors nothing(static_cast<std::size_t>(group.world_size()));
       const std::pair<std::string, std::function<void()>> cases[] = {
@@ -383,6 +385,13 @@ TEST_SUITE("ddp/collectives") {
            [&] { group.all_reduce(integers, ReduceOp::Mean); }},
           {"reduce: complex numbers have no order: there is no minimum or maximum of them",
            [&] { group.reduce(complex, 0, ReduceOp::Max); }},
+          {"all_reduce: no transport multiplies complex numbers",
+           [&] { group.all_reduce(complex, ReduceOp::Product); }},
+          {"broadcast: a tensor of the layout Sparse has no bytes to send: to_dense() it, or "
+           "all_reduce it",
+           [&] { group.broadcast(sparse); }},
+          {"all_gather: a quantized tensor cannot be sent: dequantize() it",
+           [&] { group.all_gather(quantized); }},
       };
       for (const auto& [sentence, call] : cases) {
         const std::string problem = problem_of(call);

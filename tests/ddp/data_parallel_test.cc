@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -310,6 +311,39 @@ TEST_SUITE("ddp/data_parallel") {
       DistributedDataParallel<torch::nn::Linear> model(net, group);
       model(torch::full({1, 1}, 3.0)).sum().backward();
       expect(net->weight.grad().item<float>() == 3, "the gradient is the mean");
+    });
+  }
+
+  TEST_CASE("numbers that mean nothing are refused") {
+    on_ranks(2, [](ProcessGroup group) {
+      const std::string of_cap = problem_of([&] {
+        DDP<torch::nn::Linear> model(torch::nn::Linear(1, 1), group, {.bucket_cap_bytes = -1});
+      });
+      expect(of_cap == "bucket_cap_bytes is -1, and must be 0 (the default sizes) or more", of_cap);
+      DDP<torch::nn::Linear> model(torch::nn::Linear(1, 1), group);
+      const std::string of_weight =
+          problem_of([&] { model.weighted(torch::ones({}), std::nan("")); });
+      expect(of_weight == "the weight of a loss is nan, which is no number", of_weight);
+    });
+  }
+
+  TEST_CASE("after a backward that threw in the middle the next step says so") {
+    on_ranks(1, [](ProcessGroup group) {
+      Mixed net;
+      DistributedDataParallel<Mixed> model(net, group);
+      net->first->weight.register_hook(
+          [](const torch::Tensor&) -> torch::Tensor { throw Unexpected("no memory"); });
+      torch::Tensor loss = mixed_loss(model, 0, 0);
+      bool has_thrown = false;
+      try {
+        loss.backward();
+      } catch (const Unexpected&) {
+        has_thrown = true;
+      }
+      expect(has_thrown, "it throws");
+      const std::string problem = problem_of([&] { mixed_loss(model, 0, 1); });
+      expect(problem.starts_with("the last backward() of this rank has thrown in the middle"),
+             problem);
     });
   }
 
@@ -625,6 +659,50 @@ TEST_SUITE("ddp/data_parallel") {
           }
         });
       }
+    }
+  }
+
+  TEST_CASE("a backward that comes after the reduction is refused, and does not stay local") {
+    for (const Mode& mode : kModes) {
+      CAPTURE(mode.name);
+      std::vector<Mixed> nets = make_nets<Mixed>(4);
+      on_ranks(2, [&](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+        DistributedDataParallel<Mixed> model(net, group, mode.options);
+        constexpr std::string_view kRefused = "backward() was called again after the gradients";
+        for (const bool is_of_one_forward : {false, true}) {
+          torch::Tensor first = mixed_loss(model, group.rank(), 0);
+          torch::Tensor second = is_of_one_forward ? first : mixed_loss(model, group.rank(), 1);
+          first.backward({}, /*retain_graph=*/true);
+          const std::string problem = problem_of([&] { second.backward(); });
+          expect(problem.starts_with(kRefused), "it says so: " + problem);
+        }
+        step_beside_oracle(group, model, reference, 2, mixed_loss);
+        expect_same_gradients(*net, *reference, "the step after it");
+      });
+    }
+  }
+
+  TEST_CASE("autograd::grad() counts as no backward pass") {
+    for (const Mode& mode : kModes) {
+      CAPTURE(mode.name);
+      std::vector<Mixed> nets = make_nets<Mixed>(4);
+      on_ranks(2, [&](ProcessGroup group) {
+        auto rank = static_cast<std::size_t>(group.rank());
+        Mixed net = nets[2 * rank];
+        auto with_penalty = [](auto& model, int from, int step) {
+          torch::Tensor x = inputs(from, step, {kBatch, 6}).requires_grad_();
+          torch::Tensor output = model(x);
+          torch::Tensor slope = torch::autograd::grad({output.sum()}, {x}, {}, true, true)[0];
+          return output.square().mean() + slope.square().sum();
+        };
+        DistributedDataParallel<Mixed> model(net, group, mode.options);
+        for (int step = 0; step < 3; ++step) {
+          step_beside_oracle(group, model, nets[2 * rank + 1], step, with_penalty);
+          expect_same_gradients(*net, *nets[2 * rank + 1], "step " + std::to_string(step));
+        }
+      });
     }
   }
 

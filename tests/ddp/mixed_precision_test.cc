@@ -8,6 +8,7 @@
 
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/data_parallel.h"
+#include "worker/ddp/tensor_file.h"
 
 namespace {
 
@@ -179,6 +180,54 @@ TEST_SUITE("ddp/mixed_precision") {
       net->throws = false;
       model(torch::ones({1, 4})).sum().backward();
       expect(net->weight.grad()[0].item<double>() == 1, "and training goes on");
+    });
+  }
+
+  TEST_CASE("between a forward and its backward, files have the values of full precision") {
+    on_ranks(1, [](ProcessGroup group) {
+      Seer net;
+      const double fine = 1 + std::ldexp(1, -12);  // no bfloat16
+      {
+        const torch::NoGradGuard no_grad;
+        net->weight.fill_(fine);
+      }
+      Model model(net, group, {.mixed_precision = MixedPrecision{}});
+      {
+        auto alone = model.no_sync();
+        model(torch::ones({1, 4})).sum().backward();
+      }
+      expect(net->weight.scalar_type() == kLow, "the backward has not reduced");
+      TensorMap saved;
+      for (const NamedTensor& item : model_tensors(*net)) saved[item.name] = item.tensor.clone();
+      expect(saved["weight"].scalar_type() == kFull && saved["weight"][0].item<double>() == fine,
+             "what is saved");
+
+      saved["weight"].fill_(2 * fine);
+      expect(restore_model(*net, saved).has_value(), "it fits");
+      expect(net->weight[0].item<double>() == 2 * fine, "what is restored is there at once");
+      model(torch::ones({1, 4})).sum().backward();
+      expect(net->first == 2 && net->weight[0].item<double>() == 2 * fine, "and later");
+    });
+  }
+
+  TEST_CASE("a step that would be lost is an error") {
+    on_ranks(1, [](ProcessGroup group) {
+      for (const bool has_backward : {false, true}) {
+        Seer net;
+        Model model(net, group, {.mixed_precision = MixedPrecision{}});
+        torch::optim::SGD optimizer(model.parameters(), 1.0);
+        {
+          auto alone = model.no_sync();
+          const torch::Tensor y = model(torch::ones({1, 4}));
+          if (has_backward) y.sum().backward();
+        }
+        {
+          const torch::NoGradGuard no_grad;
+          net->weight.add_(1);  // as a step does
+        }
+        const std::string problem = problem_of([&] { model(torch::ones({1, 4})); });
+        expect(problem.starts_with("mixed_precision: parameters were changed before"), problem);
+      }
     });
   }
 

@@ -2,6 +2,7 @@
 #include "worker/ddp/tensor_file.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <cstring>
@@ -178,5 +179,8 @@ TEST_SUITE("ddp/checkpoint/tensor_file") {
     }
     CHECK_THROWS_WITH_AS(load_tensors(folder.path()),
                          (folder.path() + " is no regular file").c_str(), DdpError);
+    const std::string fifo = folder.path() + "/fifo";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH_AS(load_tensors(fifo), (fifo + " is no regular file").c_str(), DdpError);
   }
 }

@@ -14,7 +14,7 @@
 namespace ddprun::ddp {
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO would wait
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     return system_error(errno, "open " + path.string());

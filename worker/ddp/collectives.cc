@@ -44,6 +44,15 @@ void check_peer(const c10d::ProcessGroup& group, const char* what, int rank) {
 
 void check_defined(const at::Tensor& tensor) {
   if (!tensor.defined()) throw DdpError("the tensor is undefined");
+  if (tensor.is_quantized()) throw DdpError("a quantized tensor cannot be sent: dequantize() it");
+}
+
+// What is moved as bytes.
+void check_movable(const at::Tensor& tensor) {
+  check_defined(tensor);
+  if (tensor.layout() == at::kStrided) return;
+  throw DdpError(c10::str("a tensor of the layout ", tensor.layout(),
+                          " has no bytes to send: to_dense() it, or all_reduce it"));
 }
 
 std::string in_words(const at::Tensor& tensor) {
@@ -105,6 +114,8 @@ Reduction reduction_for(c10d::ProcessGroup& group, const at::Tensor& tensor, Red
   if (tensor.is_complex() && (op == ReduceOp::Min || op == ReduceOp::Max)) {
     throw DdpError("complex numbers have no order: there is no minimum or maximum of them");
   }
+  if (tensor.is_complex() && op == ReduceOp::Product)
+    throw DdpError("no transport multiplies complex numbers");
   if (op != ReduceOp::Mean || has_own_mean(group, tensor)) return {native(op)};
   return {c10d::ReduceOp::SUM, group.getSize()};
 }
@@ -236,7 +247,7 @@ Started start_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
 
 Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int root,
                         Caller caller) {
-  check_defined(tensor);
+  check_movable(tensor);
   check_rank(group, "root", root);
   auto options = options_for<c10d::BroadcastOptions>(caller);
   options.rootRank = root;
@@ -250,7 +261,7 @@ Started start_broadcast(c10d::ProcessGroup& group, const at::Tensor& tensor, int
 }
 
 Started start_all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, Caller caller) {
-  check_defined(tensor);
+  check_movable(tensor);
   const at::Tensor given = values_of(tensor);
   Tensors input{bytes_of(given)};
   auto [results, bytes] = tensors_and_bytes(group, given);
@@ -260,7 +271,7 @@ Started start_all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, Ca
 }
 
 Started start_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, int root, Caller caller) {
-  check_defined(tensor);
+  check_movable(tensor);
   check_rank(group, "root", root);
   auto options = options_for<c10d::GatherOptions>(caller);
   options.rootRank = root;
@@ -277,7 +288,7 @@ Started start_gather(c10d::ProcessGroup& group, const at::Tensor& tensor, int ro
 
 Started start_scatter(c10d::ProcessGroup& group, const at::Tensor& output, const Tensors& inputs,
                       int root, Caller caller) {
-  check_defined(output);
+  check_movable(output);
   check_rank(group, "root", root);
   auto options = options_for<c10d::ScatterOptions>(caller);
   options.rootRank = root;
@@ -295,7 +306,7 @@ Started start_scatter(c10d::ProcessGroup& group, const at::Tensor& output, const
 
 Started start_reduce_scatter(c10d::ProcessGroup& group, const at::Tensor& output,
                              const Tensors& inputs, ReduceOp op, Caller caller) {
-  check_defined(output);
+  check_movable(output);
   check_inputs(group, inputs, output);
   const Reduction reduction = reduction_for(group, output, op);
   Tensors rows;
@@ -331,7 +342,7 @@ Started start_all_to_all(c10d::ProcessGroup& group, const Tensors& outputs, cons
   std::vector<std::int64_t> input_bytes;
   std::vector<std::int64_t> output_bytes;
   for (const Tensors* tensors : {&inputs, &outputs}) {
-    for (const at::Tensor& tensor : *tensors) check_defined(tensor);
+    for (const at::Tensor& tensor : *tensors) check_movable(tensor);
   }
   for (const at::Tensor& input : inputs) {
     pieces.push_back(bytes_of(values_of(input)));
@@ -359,7 +370,7 @@ Started start_all_to_all(c10d::ProcessGroup& group, const Tensors& outputs, cons
 }
 
 Started start_send(c10d::ProcessGroup& group, const at::Tensor& tensor, int to, int tag) {
-  check_defined(tensor);
+  check_movable(tensor);
   check_peer(group, "the receiver", to);
   Tensors bytes{bytes_of(values_of(tensor))};
   auto work = group.send(bytes, to, tag);
@@ -367,7 +378,7 @@ Started start_send(c10d::ProcessGroup& group, const at::Tensor& tensor, int to, 
 }
 
 Started start_recv(c10d::ProcessGroup& group, const at::Tensor& tensor, int from, int tag) {
-  check_defined(tensor);
+  check_movable(tensor);
   check_peer(group, "the sender", from);
   const Filled filled(tensor);
   Tensors bytes{bytes_of(filled.dense)};

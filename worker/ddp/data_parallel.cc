@@ -3,12 +3,13 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+
 #include "worker/ddp/buffer_sync.h"
 #include "worker/ddp/gradient_mute.h"
 #include "worker/ddp/gradient_reducer.h"
 #include "worker/ddp/gradients.h"
 #include "worker/ddp/join.h"
-#include "worker/ddp/left_out_report.h"
 #include "worker/ddp/low_precision.h"
 #include "worker/ddp/module_states.h"
 #include "worker/ddp/peer_failures.h"
@@ -27,7 +28,6 @@ struct DataParallelEngine::Impl {
   BufferSync buffers{group, synced, options.broadcast_buffers};
   ReplicaCheck replica_check{group, synced, options.check_replicas_every};
   GradientMute mute{module};
-  std::optional<LeftOutReport> left_out;  // none where parameters may be left out
   std::optional<Join> join;
   bool sync = true;
   bool is_lowered_here = false;  // by the forward at hand
@@ -57,12 +57,9 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
                        .options = options,
                        .low = std::move(low),
                        .reducer = GradientReducer(group, module->name(), config, reduced)});
-  if (!options.find_unused_parameters) impl_->left_out.emplace(group, config, options);
   if (!impl_->low) return;
-  impl_->low->set_on_gradient([impl = impl_.get()](std::size_t index) {
-    impl->reducer.gradient_is_there(index);
-    if (impl->left_out) impl->left_out->arrived(index);
-  });
+  impl_->low->set_on_gradient(
+      [impl = impl_.get()](std::size_t index) { impl->reducer.gradient_is_there(index); });
 }
 
 DataParallelEngine::~DataParallelEngine() = default;
@@ -105,8 +102,11 @@ void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
     return;
   }
   impl_->buffers.after_forward(impl_->sync);
-  if (impl_->left_out) impl_->left_out->after_forward(impl_->sync);
-  if (impl_->sync) impl_->reducer.prepare_for_backward(outputs);
+  if (impl_->sync) {
+    impl_->reducer.prepare_for_backward(outputs);
+  } else {
+    impl_->reducer.ignore_backward();
+  }
 }
 
 void DataParallelEngine::abandon_forward() {
@@ -160,6 +160,9 @@ void DataParallelEngine::sync_buffers() {
 }
 
 at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
+  if (!std::isfinite(weight)) {
+    throw DdpError("the weight of a loss is " + std::to_string(weight) + ", which is no number");
+  }
   return weight != 0 ? loss * weight : impl_->mute.mute(loss);
 }
 

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
 
+#include "worker/ddp/left_out_report.h"
 #include "worker/ddp/reducer_compat.h"
 
 namespace ddprun::ddp {
@@ -48,7 +49,14 @@ c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
 
 GradientReducer::GradientReducer(const ProcessGroup& group, const std::string& module_name,
                                  const ReducerConfig& config, const DataParallelOptions& options)
-    : group_(group), module_name_(module_name), config_(config), options_(options) {
+    : group_(group),
+      module_name_(module_name),
+      config_(config),
+      options_(options),
+      watch_(config.parameters, options.static_graph,
+             [this](const std::vector<std::size_t>& missing) { pass_ended(missing); }) {
+  if (!options.find_unused_parameters)
+    left_out_ = left_out_report(group, this, config.names, options.split_backward);
   make();
 }
 
@@ -70,7 +78,6 @@ void GradientReducer::make() {
   if (options_.static_graph) {
     reducer_->set_static_graph();
     logger_->set_static_graph();
-    delayed_.emplace(reducer_);
   }
 }
 
@@ -107,14 +114,28 @@ void GradientReducer::pass_by() {
 }
 
 void GradientReducer::prepare_for_forward() {
-  if (awaits_first_step() && (has_passed_by_ || delayed_->has_failed())) make();
+  if (awaits_first_step() && (has_passed_by_ || watch_.has_failed())) make();
   logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }
 
+// `action`, which begins a new reduction.  Where the one before was never finished, the Reducer
+// takes it that parameters were left out.
+template <class Action>
+void GradientReducer::begin_anew(Action action) {
+  try {
+    action();
+  } catch (const c10::Error&) {
+    if (!watch_.has_failed()) throw;
+    throw DdpError(
+        "the last backward() of this rank has thrown in the middle of its reduction, which the "
+        "other ranks wait for: training cannot go on. Let such an error end the process");
+  }
+}
+
 void GradientReducer::rebuild_buckets() {
   WithoutViewTracking guard;
-  reducer_->rebuild_buckets();
+  begin_anew([this] { reducer_->rebuild_buckets(); });
 }
 
 void GradientReducer::prepare_for_backward(std::vector<at::Tensor>& outputs) {
@@ -125,12 +146,27 @@ void GradientReducer::prepare_for_backward(std::vector<at::Tensor>& outputs) {
     differentiable.push_back(&output);
     values.push_back(output);
   }
-  if (delayed_) delayed_->await_backward(values);
-  reducer_->prepare_for_backward(config_.searches_unused ? values
-                                                         : torch::autograd::variable_list{});
-  if (!config_.searches_unused || values.empty()) return;
-  torch::autograd::variable_list passed = PassThrough::apply(at::TensorList(values));
-  for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = passed[i];
+  begin_anew([&] {
+    reducer_->prepare_for_backward(config_.searches_unused ? values
+                                                           : torch::autograd::variable_list{});
+  });
+  if (config_.searches_unused && !values.empty()) {
+    values = PassThrough::apply(at::TensorList(values));
+    for (std::size_t i = 0; i < differentiable.size(); ++i) *differentiable[i] = values[i];
+  }
+  watch_.expect(values);
+}
+
+void GradientReducer::ignore_backward() {
+  watch_.ignore();
+}
+
+// In the first step of a static graph the Reducer only counts how often each parameter is used, and
+// reduces when it is told that the backward pass is over.
+void GradientReducer::pass_ended(const std::vector<std::size_t>& missing) {
+  if (awaits_first_step()) reducer_->delay_all_reduce();
+  has_reduced_ = true;
+  if (left_out_) left_out_(missing);
 }
 
 std::vector<std::int64_t> GradientReducer::bucket_sizes() const {
@@ -167,11 +203,12 @@ void GradientReducer::reset_active_ranks() {
 }
 
 bool GradientReducer::awaits_first_step() const {
-  return delayed_ && !delayed_->is_over();
+  return options_.static_graph && !has_reduced_;
 }
 
 void GradientReducer::gradient_is_there(std::size_t index) {
   reducer_->autograd_hook(index);
+  watch_.arrived(index);
 }
 
 void GradientReducer::reduce_zeros() {

@@ -7,12 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/ddp/data_parallel_options.h"
-#include "worker/ddp/delayed_reduction.h"
+#include "worker/ddp/gradient_watch.h"
 #include "worker/ddp/process_group.h"
 #include "worker/ddp/reducer_config.h"
 
@@ -47,8 +46,11 @@ class GradientReducer {
   void rebuild_buckets();
 
   // After a forward whose backward synchronises; may replace `outputs`, the tensors of its result,
-  // by equal ones.
+  // by equal ones.  A backward() from them that comes after the reduction throws DdpError.
   void prepare_for_backward(std::vector<at::Tensor>& outputs);
+
+  // After a forward whose backward does not synchronise.
+  void ignore_backward();
 
   // The sizes of the buckets in bytes, in the order in which they are reduced.
   std::vector<std::int64_t> bucket_sizes() const;
@@ -75,15 +77,21 @@ class GradientReducer {
   void make();
   void register_comm_hook();
 
+  template <class Action>
+  void begin_anew(Action action);
+  void pass_ended(const std::vector<std::size_t>& missing);
+
   ProcessGroup group_;
   std::string module_name_;
   ReducerConfig config_;
   DataParallelOptions options_;
   std::shared_ptr<c10d::Reducer> reducer_;
-  std::shared_ptr<c10d::Logger> logger_;     // after the Reducer, which it looks at when it ends
-  std::optional<DelayedReduction> delayed_;  // of a static graph
+  std::shared_ptr<c10d::Logger> logger_;  // after the Reducer, which it looks at when it ends
+  GradientWatch::AtEnd left_out_;         // null where parameters may be left out
+  GradientWatch watch_;                   // calls pass_ended()
   // Passes have gone by, which a Reducer that learns a static graph counts as parts of it.
   bool has_passed_by_ = false;
+  bool has_reduced_ = false;
 };
 
 }  // namespace ddprun::ddp

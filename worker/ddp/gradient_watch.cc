@@ -2,10 +2,14 @@
 #include "worker/ddp/gradient_watch.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
+#include <optional>
+
+#include "worker/ddp/error.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -14,39 +18,75 @@ using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor(
 
 }  // namespace
 
+// A backward pass within another one, as activation checkpointing makes, is a part of that one.
 struct GradientWatch::State : std::enable_shared_from_this<State> {
   AtEnd at_end;
   bool is_static = false;
   std::vector<std::pair<std::uintptr_t, Accumulator>> hooks;
 
-  std::mutex mutex;  // gradients on several devices come on several threads
+  std::mutex mutex;         // gradients on several devices come on several threads
+  std::optional<int> pass;  // autograd's number of the one that runs, or that has failed
+  bool is_from_outputs = false;
+  bool has_brought_any = false;
   bool is_expecting = false;
-  bool is_end_queued = false;
   bool has_learned = false;
   std::vector<char> is_wanted;
-  std::vector<char> is_here;
+  std::vector<std::optional<int>> came_in;  // the pass that has brought each gradient
+
+  void reached_output() {
+    const int current = torch::autograd::get_current_graph_task_id();
+    std::lock_guard lock(mutex);
+    if (pass != current) {
+      if (pass && is_static && !has_learned) {
+        throw DdpError(
+            "backward() of a static graph that failed in its first step cannot be repeated: call "
+            "forward() again before it");
+      }
+      begin(current);
+    }
+    is_from_outputs = true;
+  }
 
   void arrived(std::size_t index) {
     std::lock_guard lock(mutex);
-    if (!is_expecting) return;
-    is_here[index] = 1;
-    if (is_end_queued) return;
-    is_end_queued = true;
-    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-      if (auto state = weak.lock()) state->ended();
-    });
+    if (!pass) {
+      if (!is_expecting) return;
+      begin(torch::autograd::get_current_graph_task_id());
+    }
+    if (is_from_outputs && came_in[index] && came_in[index] != pass) {
+      throw DdpError(
+          "backward() was called again after the gradients of this step were reduced; what it adds "
+          "would stay on this rank. Call backward() once after each forward(), with the sum of the "
+          "losses, or call the earlier forwards within no_sync()");
+    }
+    came_in[index] = pass;
+    has_brought_any = true;
   }
 
-  void ended() {
+  void begin(int current) {
+    pass = current;
+    is_from_outputs = false;
+    has_brought_any = false;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [weak = weak_from_this(), current] {
+          if (auto state = weak.lock()) state->ended(current);
+        });
+  }
+
+  void ended(int ended_pass) {
     std::vector<std::size_t> missing;
     {
       std::lock_guard lock(mutex);
-      is_end_queued = false;
-      if (is_static && !has_learned) is_wanted = is_here;
-      has_learned = true;
-      for (std::size_t i = 0; i < is_here.size(); ++i) {
-        if (is_wanted[i] && !is_here[i]) missing.push_back(i);
+      if (pass == ended_pass) pass.reset();
+      if (!has_brought_any) return;
+      const bool learns = is_static && !has_learned;
+      for (std::size_t i = 0; i < came_in.size(); ++i) {
+        if (learns) is_wanted[i] = came_in[i].has_value();
+        if (is_wanted[i] && !came_in[i]) missing.push_back(i);
+        if (learns)
+          came_in[i] = ended_pass;  // all are reduced now, and the others not in this step
       }
+      has_learned = true;
     }
     at_end(missing);
   }
@@ -58,7 +98,7 @@ GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters, bool is_
   state_->at_end = std::move(at_end);
   state_->is_static = is_static;
   state_->is_wanted.assign(parameters.size(), 1);
-  state_->is_here.assign(parameters.size(), 0);
+  state_->came_in.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Accumulator accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
     auto hook = [state = state_.get(), i](const torch::autograd::variable_list& outputs,
@@ -76,20 +116,31 @@ GradientWatch::~GradientWatch() {
   for (auto& [key, accumulator] : state_->hooks) accumulator->del_post_hook(key);
 }
 
-void GradientWatch::expect() {
+void GradientWatch::expect(const std::vector<at::Tensor>& outputs) {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->is_expecting = true;
+    state_->pass.reset();  // one that threw has not come to its end
+    state_->came_in.assign(state_->came_in.size(), std::nullopt);
+  }
+  for (const at::Tensor& output : outputs) {
+    if (!output.grad_fn()) continue;
+    output.register_hook([state = state_](const at::Tensor&) { state->reached_output(); });
+  }
+}
+
+void GradientWatch::ignore() {
   std::lock_guard lock(state_->mutex);
-  state_->is_expecting = true;
-  state_->is_end_queued = false;  // a pass that threw has not come to its end
-  state_->is_here.assign(state_->is_here.size(), 0);
+  state_->is_expecting = false;
 }
 
 void GradientWatch::arrived(std::size_t index) {
   state_->arrived(index);
 }
 
-void GradientWatch::ignore() {
+bool GradientWatch::has_failed() const {
   std::lock_guard lock(state_->mutex);
-  state_->is_expecting = false;
+  return state_->pass.has_value();
 }
 
 }  // namespace ddprun::ddp

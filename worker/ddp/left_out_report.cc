@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/left_out_report.h"
 
-#include <string>
-#include <vector>
-
 #include "worker/ddp/peer_failures.h"
 
 namespace ddprun::ddp {
-namespace {
 
-GradientWatch::AtEnd report_to(const ProcessGroup& group, const void* owner,
-                               const std::vector<std::string>& names, bool may_follow) {
+GradientWatch::AtEnd left_out_report(const ProcessGroup& group, const void* owner,
+                                     const std::vector<std::string>& names, bool may_follow) {
   return [group, owner, names, may_follow](const std::vector<std::size_t>& missing) {
     if (missing.empty()) {
       group.peer_failures().clear_left_out(owner);
@@ -20,17 +16,6 @@ GradientWatch::AtEnd report_to(const ProcessGroup& group, const void* owner,
     for (std::size_t index : missing) left_out.push_back(names[index]);
     group.peer_failures().set_left_out(owner, left_out, may_follow);
   };
-}
-
-}  // namespace
-
-LeftOutReport::LeftOutReport(const ProcessGroup& group, const ReducerConfig& config,
-                             const DataParallelOptions& options)
-    : watch_(config.parameters, options.static_graph,
-             report_to(group, this, config.names, options.split_backward)) {}
-
-void LeftOutReport::after_forward(bool is_synchronised) {
-  is_synchronised ? watch_.expect() : watch_.ignore();
 }
 
 }  // namespace ddprun::ddp

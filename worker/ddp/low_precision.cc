@@ -7,12 +7,15 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <unordered_map>
 #include <vector>
 
 #include "worker/ddp/error.h"
+#include "worker/ddp/own_values.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -24,13 +27,59 @@ void cast_gradient(const at::Tensor& parameter, at::ScalarType dtype) {
   if (gradient.defined() && gradient.scalar_type() != dtype) gradient.set_data(gradient.to(dtype));
 }
 
+// The parameters of this process that are low: where their own values are, and how to get them
+// back.
+class LoweredParameters {
+ public:
+  struct Entry {
+    at::Tensor own;
+    std::function<void()> raise;
+  };
+
+  void add(const at::Tensor& parameter, Entry entry) {
+    std::lock_guard lock(mutex_);
+    entries_.insert_or_assign(parameter.unsafeGetTensorImpl(), std::move(entry));
+  }
+  void remove(const at::Tensor& parameter) {
+    std::lock_guard lock(mutex_);
+    entries_.erase(parameter.unsafeGetTensorImpl());
+  }
+  std::optional<Entry> find(const at::Tensor& parameter) const {
+    std::lock_guard lock(mutex_);
+    auto found = entries_.find(parameter.unsafeGetTensorImpl());
+    if (found == entries_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<c10::TensorImpl*, Entry> entries_;
+};
+
+LoweredParameters& lowered_parameters() {
+  static LoweredParameters lowered;
+  return lowered;
+}
+
 }  // namespace
+
+at::Tensor own_values_of(const at::Tensor& parameter) {
+  auto lowered = lowered_parameters().find(parameter);
+  return lowered ? lowered->own : parameter;
+}
+
+void give_back_own_values(const torch::nn::Module& module) {
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (auto lowered = lowered_parameters().find(parameter)) lowered->raise();
+  }
+}
 
 struct LowPrecision::State : std::enable_shared_from_this<State> {
   struct Parameter {
     at::Tensor tensor;
     at::Tensor own;                    // the values of full precision, in their own memory
     std::optional<std::size_t> index;  // among those that are reduced
+    std::int64_t version = 0;          // of the values of low precision: nobody may write to them
   };
 
   MixedPrecision options;
@@ -59,16 +108,33 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
   }
 
   bool lower() {
-    if (is_low) return false;
+    if (is_low) {
+      check_unchanged();
+      return false;
+    }
     const at::NoGradGuard no_grad;
     is_low = true;
     for (Parameter& item : parameters) {
       item.own = item.tensor.detach();
       cast_gradient(item.tensor, options.param_dtype);
       item.tensor.set_data(item.own.to(options.param_dtype, /*non_blocking=*/false, /*copy=*/true));
+      item.version = item.tensor._version();
       if (item.index) add_hook(item.tensor, *item.index);
+      lowered_parameters().add(item.tensor, {.own = item.own, .raise = [this] { raise(); }});
     }
     return true;
+  }
+
+  // An optimizer's step, for one, would be lost.
+  void check_unchanged() const {
+    for (const Parameter& item : parameters) {
+      if (item.tensor._version() == item.version) continue;
+      throw DdpError(
+          "mixed_precision: parameters were changed before a backward() that reduces has followed "
+          "forward(), and the change would be lost: step the optimizer after such a backward(), "
+          "and "
+          "call a forward() that has no backward() under torch::NoGradGuard");
+    }
   }
 
   void raise() {
@@ -78,6 +144,7 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
     for (auto& [key, accumulator] : hooks) accumulator->del_post_hook(key);
     hooks.clear();
     for (Parameter& item : parameters) {
+      lowered_parameters().remove(item.tensor);
       item.tensor.set_data(item.own);
       cast_gradient(item.tensor, item.own.scalar_type());
       item.own.reset();
@@ -88,7 +155,10 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
   void raise_later() {
     if (torch::autograd::get_current_graph_task_id() == -1) return;  // a rank that has joined
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-      if (auto state = weak.lock()) state->raise();
+      auto state = weak.lock();
+      if (!state || !state->is_low) return;
+      state->check_unchanged();
+      state->raise();
     });
   }
 

@@ -28,6 +28,12 @@ std::string kind_of(const at::Tensor& tensor) {
   return text + "]";
 }
 
+std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
+  return list;
+}
+
 std::vector<NamedTensor> named_parameters(const torch::nn::Module& module, bool with_duplicates) {
   return listed(module.named_parameters(), with_duplicates);
 }

@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct NamedTensor {
 
 // "Float [3, 4]": what must agree before two tensors can stand for each other.
 std::string kind_of(const at::Tensor& tensor);
+
+// The entries of a map, in its order.
+std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors);
 
 // The module's parameters in order of registration.  Without duplicates, a tensor that several
 // names share is there once, under its first name.

@@ -82,7 +82,11 @@ ReducerConfig reducer_config(const SyncedModule& module, const DataParallelOptio
                    config.names[i] + ", which is complex");
   }
 
-  bool is_default_cap = options.bucket_cap_bytes <= 0;
+  if (options.bucket_cap_bytes < 0) {
+    throw DdpError("bucket_cap_bytes is " + std::to_string(options.bucket_cap_bytes) +
+                   ", and must be 0 (the default sizes) or more");
+  }
+  bool is_default_cap = options.bucket_cap_bytes == 0;
   config.bucket_cap_bytes =
       is_default_cap ? c10d::kDefaultBucketBytesCap : options.bucket_cap_bytes;
   config.first_bucket_cap_bytes =

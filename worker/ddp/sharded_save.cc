@@ -16,12 +16,6 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors) {
-  std::vector<NamedTensor> list;
-  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
-  return list;
-}
-
 }  // namespace
 
 std::string to_text(const WrittenShards& written) {

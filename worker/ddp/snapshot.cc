@@ -12,12 +12,6 @@
 namespace ddprun::ddp {
 namespace {
 
-std::vector<NamedTensor> named(const std::map<std::string, at::Tensor>& tensors) {
-  std::vector<NamedTensor> list;
-  for (const auto& [name, tensor] : tensors) list.push_back({name, tensor});
-  return list;
-}
-
 std::uint64_t bytes_of(const std::vector<FileContent>& files) {
   std::uint64_t bytes = 0;
   for (const FileContent& file : files) {

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/formats/parallel_for.h"
 #include "worker/checkpoint/mapped_file.h"
 #include "worker/ddp/error.h"
+#include "worker/ddp/own_values.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -107,6 +108,7 @@ void throw_about(const std::filesystem::path& path, const Error& error) {
 
 std::vector<NamedTensor> model_tensors(const torch::nn::Module& module) {
   std::vector<NamedTensor> tensors = named_parameters(module, true);
+  for (NamedTensor& parameter : tensors) parameter.tensor = own_values_of(parameter.tensor);
   for (NamedTensor& buffer : named_buffers(module, true)) tensors.push_back(std::move(buffer));
   return tensors;
 }
@@ -197,6 +199,7 @@ TensorMap load_tensors(const std::filesystem::path& path, at::Device device) {
 
 Result<void> restore_model(torch::nn::Module& module, const TensorMap& saved,
                            const LoadOptions& options) {
+  give_back_own_values(module);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: once all is known to fit
   TensorMap left = saved;
   for (const NamedTensor& item : model_tensors(module)) {

@@ -30,7 +30,8 @@ namespace ddprun::ddp {
 using TensorMap = std::map<std::string, at::Tensor>;
 
 // Parameters and buffers of `module`, under all of their names, which are those of Python's
-// state_dict() for a module of equal structure.
+// state_dict() for a module of equal structure.  With mixed_precision the parameters' own values,
+// also between a forward and its backward.
 std::vector<NamedTensor> model_tensors(const torch::nn::Module& module);
 
 // Name, dtype and shape, as a file of tensors has them.
