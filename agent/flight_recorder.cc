@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/flight_recorder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
+
+#include "store/base/fd.h"
 
 namespace ddprun::agent {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A dump that was written in time; not a link or a FIFO, which anybody may have put there.
-bool is_dump(const std::string& path, std::chrono::system_clock::time_point since) {
+// More is no dump: torch's ring has some thousands of entries.
+constexpr off_t kMostBytes = off_t{1} << 30;
+
+// A dump that was written in time; closed for what is none.  The place may be one where anybody can
+// put something, and torch's reader of dumps runs what is in them: a file of another user's, a link
+// or a FIFO is none.
+Fd open_dump(const std::string& path, std::chrono::system_clock::time_point since) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info = {};
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
-  return std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) >=
-         std::chrono::floor<std::chrono::seconds>(since);
+  if (!file || ::fstat(file.get(), &info) != 0) return Fd();
+  const bool is_own = S_ISREG(info.st_mode) && info.st_uid == ::geteuid() && info.st_nlink == 1 &&
+                      info.st_size <= kMostBytes;
+  const bool is_new = std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) >=
+                      std::chrono::floor<std::chrono::seconds>(since);
+  return is_own && is_new ? std::move(file) : Fd();
 }
 
 }  // namespace
@@ -33,12 +47,14 @@ Result<std::vector<std::string>> copy_dumps(const DumpsWanted& wanted) {
   std::vector<std::string> copies;
   for (int rank = wanted.first_rank; rank < wanted.first_rank + wanted.count; ++rank) {
     std::string dump = wanted.prefix + std::to_string(rank);
-    if (!is_dump(dump, wanted.since)) continue;
+    Fd file = open_dump(dump, wanted.since);
+    if (!file) continue;
     std::error_code error;
     fs::create_directories(wanted.folder, error);
     std::string copy = wanted.folder + "/attempt_" + std::to_string(wanted.attempt) + "_rank_" +
                        std::to_string(rank);
-    if (!error) fs::copy_file(dump, copy, fs::copy_options::overwrite_existing, error);
+    const std::string opened = "/proc/self/fd/" + std::to_string(file.get());
+    if (!error) fs::copy_file(opened, copy, fs::copy_options::overwrite_existing, error);
     if (error) return Error{error, "copy " + dump + " to " + copy};
     copies.push_back(std::move(copy));
   }

@@ -26,8 +26,9 @@ struct DumpsWanted {
   int attempt = 0;
 };
 
-// Copies them as FOLDER/attempt_N_rank_R, and returns the paths of the copies.  Fails with the path
-// and the system's reason; dumps that were copied before that stay.  Waits for the disk.
+// Copies those that are files of this process's user as FOLDER/attempt_N_rank_R, and returns the
+// paths of the copies.  Fails with the path and the system's reason; dumps that were copied before
+// that stay.  Waits for the disk.
 Result<std::vector<std::string>> copy_dumps(const DumpsWanted& wanted);
 
 }  // namespace ddprun::agent

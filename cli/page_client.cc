@@ -66,7 +66,12 @@ Result<Fd> connect_to(const Endpoint& at, Duration timeout, std::string& numeric
   return system_error(last_error, "connect to " + to_string(at));
 }
 
-Result<std::string> talk(int fd, const std::string& request, const Endpoint& at) {
+// A page that comes more slowly than this, in bytes per second, is waited for no longer than the
+// time limit.
+constexpr double kSlow = 64 * 1024;
+
+Result<std::string> talk(int fd, const std::string& request, const Endpoint& at, Duration timeout) {
+  const auto begun = std::chrono::steady_clock::now();
   std::size_t sent = 0;
   while (sent < request.size()) {
     ssize_t count = ::send(fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
@@ -78,8 +83,10 @@ Result<std::string> talk(int fd, const std::string& request, const Endpoint& at)
   for (;;) {
     ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
     if (count == 0) return response;
-    if (count < 0) {
-      int error = errno == EAGAIN ? ETIMEDOUT : errno;
+    const std::chrono::duration<double> allowed(static_cast<double>(response.size()) / kSlow);
+    const bool is_late = std::chrono::steady_clock::now() - begun - timeout > allowed;
+    if (count < 0 || is_late) {
+      int error = count >= 0 || errno == EAGAIN ? ETIMEDOUT : errno;
       return system_error(error, "wait for the page of " + to_string(at));
     }
     response.append(bytes.data(), static_cast<std::size_t>(count));
@@ -112,7 +119,7 @@ Result<Answer> ask(const Endpoint& at, const std::string& path, const std::strin
   // A server takes a process of the same user for one only if it says an address.
   std::string request = method + " " + path + " HTTP/1.1\r\nHost: " + numeric + "\r\n";
   if (!token.empty()) request += "Authorization: Bearer " + token + "\r\n";
-  Result<std::string> response = talk(fd->get(), request + "\r\n", at);
+  Result<std::string> response = talk(fd->get(), request + "\r\n", at, timeout);
   if (!response) return response.error();
   std::size_t head = response->find("\r\n\r\n");
   bool is_ours = response->starts_with("HTTP/1.1 ") && head != std::string::npos &&

@@ -178,8 +178,8 @@ std::optional<Reader> Server::Impl::reader_of(Session& session) {
   if (target == "/healthz" || target == "/") return Reader::Stranger;  // "/" asks for the rest
   if (has_secret && config_.secrets.front().is_page_token(session.http->bearer()))
     return Reader::Trusted;
-  if (!is_of_this_user(session)) return has_secret ? std::nullopt : std::optional(Reader::Stranger);
-  return is_by_address(session.http->host()) ? Reader::Trusted : Reader::Stranger;
+  if (is_of_this_user(session) && is_by_address(session.http->host())) return Reader::Trusted;
+  return has_secret ? std::nullopt : std::optional(Reader::Stranger);
 }
 
 }  // namespace ddprun::store

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "store/base/text.h"
 
@@ -28,9 +29,11 @@ bool is_secret_name(std::string_view name) {
       "JWT",   "COOKIE", "BEARER", "DSN",   "CONNECTION_STRING", "WEBHOOK", "KUBECONFIG_DATA"};
   bool has_word = std::ranges::any_of(
       kWords, [&](std::string_view word) { return upper.find(word) != std::string::npos; });
-  // Parts of PATH, and of the name of the working directory.
-  return has_word || upper.ends_with("_PWD") || upper.ends_with("_PAT") ||
-         upper.find("_PAT_") != std::string::npos || upper.ends_with("_PASS");
+  // PAT is a part of PATH.
+  const bool is_folder = upper == "PWD" || upper == "OLDPWD";
+  return has_word || (upper.ends_with("PWD") && !is_folder) || upper.ends_with("_PAT") ||
+         upper.find("_PAT_") != std::string::npos || upper.ends_with("PASS") || upper == "SIG" ||
+         upper.ends_with("SIGNATURE");
 }
 
 // "https://me:hunter2@host/x": "https://me:***@host/x", everywhere in `text`.  A long name without
@@ -60,39 +63,64 @@ std::string without_passwords(std::string_view text) {
 
 // As the best known services write theirs.
 bool is_known_token(std::string_view word) {
-  constexpr std::array<std::string_view, 14> kBeginnings{
-      "ghp_",  "gho_",  "ghs_", "github_pat_", "hf_", "glpat-", "xoxb-",
-      "xoxp-", "xoxa-", "AKIA", "ASIA",        "sk-", "pypi-",  "eyJ"};
+  constexpr auto kBeginnings = std::to_array<std::string_view>(
+      {"ghp_",   "gho_",  "ghs_",  "ghr_",  "ghu_",     "github_pat_", "hf_",
+       "glpat-", "xoxb-", "xoxp-", "xoxa-", "xoxe",     "xapp-",       "AKIA",
+       "ASIA",   "AIza",  "ya29.", "sk-",   "sk_live_", "sk_test_",    "rk_live_",
+       "gsk_",   "SG.",   "npm_",  "pypi-", "eyJ",      "nvapi-",      "dckr_pat_"});
   constexpr std::size_t kShortest = 12;
   return word.size() >= kShortest && std::ranges::any_of(kBeginnings, [&](std::string_view begin) {
            return word.starts_with(begin);
          });
 }
 
+// The kind of a header's secret, which follows.
+bool is_scheme(std::string_view word) {
+  constexpr auto kSchemes =
+      std::to_array<std::string_view>({"BEARER", "BASIC", "DIGEST", "NEGOTIATE"});
+  const std::string upper = upper_of(word);
+  return std::ranges::find(kSchemes, upper) != kSchemes.end();
+}
+
+// Whether `rest`, behind a name, goes on as in JSON: `": "hunter2"`.
+bool is_value_next(std::string_view rest) {
+  auto at = rest.find_first_not_of(" \"'");
+  return at != std::string_view::npos && at > 0 && rest[at] == ':';
+}
+
 // Masks what follows a secret's name in options ("--api-key=X", "--password X"), parameters
-// ("?token=X") and connection strings ("AccountKey=X;"), "Bearer X", and tokens by their looks.
+// ("?token=X"), headers ("X-Api-Key: X"), JSON and connection strings ("AccountKey=X;"), "Bearer
+// X", "-u me:X", and tokens by their looks.  A text with a private key is masked as a whole.
 std::string without_secrets(std::string_view text) {
   constexpr std::string_view kBetween = " \t\n\"',;&?";
+  if (text.find("PRIVATE KEY-----") != std::string_view::npos) return std::string(kMask);
   std::string out;
   bool is_next = false;
+  bool is_user_next = false;
   while (!text.empty()) {
     std::size_t length = std::min(text.find_first_of(kBetween), text.size());
     std::string_view word = text.substr(0, length);
     auto equals = word.find('=');
     bool has_value = equals != std::string_view::npos && equals + 1 < word.size();
-    if (is_next && !word.empty() && !word.starts_with("-")) {
+    const bool is_user = std::exchange(is_user_next, is_user_next && word.empty());
+    const bool is_filler = word.empty() || word == ":" || is_scheme(word);
+    if (is_next && !is_filler && !word.starts_with("-")) {
       out.append(kMask);
       is_next = false;
+    } else if (is_user && word.find(':') != std::string_view::npos) {
+      out.append(word.substr(0, word.find(':') + 1)).append(kMask);
     } else if (has_value && (is_secret_name(word.substr(0, equals)) ||
                              is_known_token(word.substr(equals + 1)))) {
       out.append(word.substr(0, equals + 1)).append(kMask);
     } else if (is_known_token(word)) {
       out.append(kMask);
     } else {
-      bool is_option = word.starts_with("-") && equals == std::string_view::npos;
-      const std::string upper = upper_of(word);
-      if (!word.empty())
-        is_next = (is_option && is_secret_name(word)) || upper == "BEARER" || upper == "BASIC";
+      bool is_name =
+          equals == std::string_view::npos && is_secret_name(word) &&
+          (word.starts_with("-") || word.ends_with(':') || is_value_next(text.substr(length)));
+      if (!is_filler) is_next = is_name;
+      if (is_scheme(word)) is_next = true;
+      is_user_next = is_user_next || word == "-u" || word == "--user";
       out.append(word);
     }
     if (length == text.size()) break;

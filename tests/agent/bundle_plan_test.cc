@@ -19,7 +19,7 @@ TEST_SUITE("agent/bundle_plan") {
     CHECK(masked("nothing") == "nothing");
     for (const char* name : {"MYSQL_PWD", "GITHUB_PAT", "SSH_PASSPHRASE", "SESSION_COOKIE", "JWT",
                              "XCREDS", "KUBECONFIG_DATA", "AZURE_STORAGE_CONNECTION_STRING",
-                             "SENTRY_DSN", "DB_PASS", "SLACK_WEBHOOK_URL"})
+                             "SENTRY_DSN", "DB_PASS", "SLACK_WEBHOOK_URL", "SMTPPASS", "MYSQLPWD"})
       CHECK(masked(std::string(name) + "=hunter2") == std::string(name) + "=***");
     for (const char* harmless :
          {"PWD=/home/me", "OLDPWD=/tmp", "LD_LIBRARY_PATH=/a:/b", "PYTHONPATH=/x",
@@ -39,6 +39,15 @@ TEST_SUITE("agent/bundle_plan") {
     CHECK(value("Authorization: Bearer hunter2") == "Authorization: Bearer ***");
     CHECK(value("a hf_abcdefghijklmnop, ghp_abcdefghijklmnop") == "a ***, ***");
     CHECK(value("AKIAIOSFODNN7EXAMPLE") == "***");
+    CHECK(value("sk_live_abcdefghijk AIzaabcdefghijk SG.abcdefghijk") == "*** *** ***");
+    CHECK(value("https://h/x?sv=1&sig=hunter2") == "https://h/x?sv=1&sig=***");
+    CHECK(value("curl -H 'X-Api-Key: hunter2' -u me:hunter2 -v") ==
+          "curl -H 'X-Api-Key: ***' -u me:*** -v");
+    CHECK(value("Authorization: Basic hunter2 x") == "Authorization: Basic *** x");
+    CHECK(value("{\"password\":\"hunter2\", \"token\" : \"hunter2\", \"lr\": 1}") ==
+          "{\"password\":\"***\", \"token\" : \"***\", \"lr\": 1}");
+    CHECK(value("-----BEGIN PRIVATE KEY----- hunter2 -----END PRIVATE KEY-----") == "***");
+    CHECK(value("-u me --user -x a:b the key of it") == "-u me --user -x a:b the key of it");
     CHECK(value("x=eyJhbGciOiJIUzI1NiJ9.e30.abc") == "x=***");
   }
 

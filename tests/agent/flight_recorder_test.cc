@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,15 @@ TEST_SUITE("agent/flight_recorder") {
     CHECK(copy_dumps(wanted)->empty());
     fs::remove(wanted.prefix + "3");
     REQUIRE(::mkfifo((wanted.prefix + "3").c_str(), 0600) == 0);
+    CHECK(copy_dumps(wanted)->empty());
+  }
+
+  TEST_CASE_FIXTURE(Dumps, "what somebody else may have put there is none") {
+    dump(2, "two");
+    fs::create_hard_link(wanted.prefix + "2", wanted.prefix + "9");
+    if (::chown((wanted.prefix + "2").c_str(), 65534, 65534) == 0) {
+      fs::remove(wanted.prefix + "9");
+    }
     CHECK(copy_dumps(wanted)->empty());
   }
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -384,6 +385,15 @@ class EventsTest(PagesCase):
         followers[1].sendall(b"x")
         while followers[1].recv(65536):
             pass
+
+    def test_with_a_secret_a_site_of_another_name_reads_nothing(self):
+        self.two_nodes(f"--rdzv-secret-file={self.secret_file()}")
+        self.assertIn("training", self.page(Host="localhost:80")[1])
+        for path in ("/status", "/metrics", "/events", "/timeline"):
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                self.page(path, Host="evil.example:80")
+            self.assertEqual(refused.exception.code, 401)
+            refused.exception.close()
 
     def test_a_stranger_follows_what_he_may_see(self):
         if os.geteuid() != 0:
