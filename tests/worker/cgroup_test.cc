@@ -11,6 +11,7 @@
 #include <iterator>
 #include <optional>
 
+#include "tests/support/base_cgroup.h"
 #include "tests/support/event_loop.h"
 #include "worker/process/proc_files.h"
 #include "worker/process/reaper.h"
@@ -18,36 +19,6 @@
 
 using namespace ddprun;
 using namespace ddprun::process;
-
-namespace {
-
-// A cgroup of version 2 that this test has made, as a delegation would be; empty where that cannot
-// be done.
-struct Base {
-  std::string path;
-  Base() {
-    for (const char* mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-      std::string folder = mount + ("/ddprun-test-" + std::to_string(::getpid()));
-      std::error_code error;
-      if (!std::filesystem::exists(std::string(mount) + "/cgroup.procs", error)) continue;
-      if (std::filesystem::create_directory(folder, error)) path = folder;
-    }
-  }
-  ~Base() {
-    std::error_code error;
-    if (!path.empty()) std::filesystem::remove(path, error);
-  }
-  // If not, says that the test is skipped.
-  bool is_there() const {
-    if (path.empty()) MESSAGE("skipped: no cgroup of version 2 can be made here");
-    return !path.empty();
-  }
-  bool has_leaf(const std::string& name) const {
-    return std::filesystem::exists(path + "/ddprun-" + std::to_string(::getpid()) + "-" + name);
-  }
-};
-
-}  // namespace
 
 TEST_SUITE("worker/cgroup") {
   TEST_CASE("the own cgroup is that of version 2") {
@@ -64,7 +35,7 @@ TEST_SUITE("worker/cgroup") {
   }
 
   TEST_CASE("a worker and all that it starts are in the leaf, and end by one write") {
-    Base base;
+    test::BaseCgroup base;
     if (!base.is_there()) return;
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());
@@ -96,7 +67,7 @@ TEST_SUITE("worker/cgroup") {
   }
 
   TEST_CASE("torch's manager of shared memory survives it, and does not keep the leaf") {
-    Base base;
+    test::BaseCgroup base;
     if (!base.is_there()) return;
     boost::asio::io_context loop;
     Reaper reaper(loop.get_executor());

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/base_cgroup.h"
 #include "tests/support/temp_dir.h"
 #include "worker/process/marks.h"
 #include "worker/process/pidfd.h"
@@ -186,6 +187,27 @@ TEST_SUITE("worker/process/guardian") {
     pid_t late = start_marked(mark);
     REQUIRE(::waitpid(late, &status, 0) == late);
     CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+  }
+
+  TEST_CASE("a Slurm job that a worker has submitted is another's") {
+    test::BaseCgroup base;
+    if (!base.is_there()) return;
+    const std::string job = base.path + "/job_7";  // as Slurm's plug-in for cgroups makes them
+    REQUIRE(std::filesystem::create_directory(job));
+    const rlim_t mark = 450'000 + static_cast<rlim_t>(::getpid());
+    Result<Guardian> guardian = Guardian::start({.name = "1-8", .queue_limit = mark});
+    REQUIRE(guardian.has_value());
+    pid_t submitted = start_marked(mark);
+    std::ofstream(job + "/cgroup.procs") << submitted;
+    pid_t worker = start_marked(mark);
+    guardian->renew_lease(std::chrono::steady_clock::now() + std::chrono::milliseconds(100), {});
+    int status = 0;
+    REQUIRE(::waitpid(worker, &status, 0) == worker);
+    // Those with lower numbers have had their turn.
+    CHECK(::waitpid(submitted, &status, WNOHANG) == 0);
+    ::kill(submitted, SIGKILL);
+    ::waitpid(submitted, nullptr, 0);
+    std::filesystem::remove(job);
   }
 
   // An agent with a guardian, both nobody's, is killed.  Returns when the guardian has gone.

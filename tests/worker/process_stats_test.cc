@@ -39,6 +39,14 @@ TEST_SUITE("worker/process/process_stats") {
     CHECK(parse_io("rchar: many\n") == 0);
   }
 
+  TEST_CASE("the number of the Slurm job is in the path of a cgroup") {
+    CHECK(parse_slurm_job("0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n") ==
+          "123");
+    CHECK(parse_slurm_job("5:cpu:/a\n4:memory:/slurm/uid_0/job_9\n0::/\n") == "9");
+    CHECK(parse_slurm_job("0::/user.slice/job_x\n").empty());
+    CHECK(parse_slurm_job("").empty());
+  }
+
   TEST_CASE("the bytes of what a process has started count") {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);

@@ -242,6 +242,12 @@ class Watch {
     }
   }
 
+  // A job that a worker has submitted inherits the marks, from sbatch.
+  bool is_of_another_job(pid_t pid) const {
+    const std::string job = parse_slurm_job(text_of_process(pid, "cgroup"));
+    return !job.empty() && job != job_;
+  }
+
   // Whether there was one, or may have been.  A worker that is started after a renewal is found
   // after it, too: so the signal is sent only while no message has come.
   bool signal_marked(int signal, bool (*is_marked)(pid_t, const Marks&)) {
@@ -251,7 +257,7 @@ class Watch {
       auto pid = number_in<pid_t>(folder.path().filename().native());
       if (!pid || *pid == self_ || *pid == agent_) continue;
       if (has_session_ && ::getsid(*pid) == 0) continue;
-      if (!is_marked(*pid, marks_)) continue;
+      if (!is_marked(*pid, marks_) || is_of_another_job(*pid)) continue;
       SignalTarget process(*pid);
       if (!is_marked(*pid, marks_)) continue;  // its number may have become another's before
       bool is_for_lease = signal != SIGCONT && ::getppid() == agent_;
@@ -272,6 +278,7 @@ class Watch {
   // the kernel's threads, of which a large machine has thousands, carries no mark.
   const bool has_session_ = ::getsid(agent_) > 0;
   const pid_t self_ = ::getpid();
+  const std::string job_ = parse_slurm_job(text_of_process(self_, "cgroup"));
   MonoTime end_ = MonoTime::max();  // of the lease; while holding, of the patience
   Duration patience_{};
   bool has_stood_still_ = false;  // since the last renewal

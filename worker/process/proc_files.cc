@@ -91,6 +91,14 @@ bool is_shm_manager(std::string_view name) {
   return name == std::string_view("torch_shm_manager").substr(0, kMaxName);
 }
 
+std::string parse_slurm_job(std::string_view proc_cgroup) {
+  constexpr std::string_view kFolder = "/job_";
+  auto found = proc_cgroup.find(kFolder);
+  if (found == std::string_view::npos) return "";
+  proc_cgroup.remove_prefix(found + kFolder.size());
+  return std::string(proc_cgroup.substr(0, proc_cgroup.find_first_not_of("0123456789")));
+}
+
 std::string doing_of(pid_t pid) {
   return doing_of(pid, stat_of(pid).state);
 }

@@ -42,6 +42,10 @@ ProcessStat stat_of(pid_t pid);
 // When a process was started, in clock ticks since boot; 0 for one that has gone.
 std::uint64_t start_time_of(pid_t pid);
 
+// The number of the Slurm job by the text of /proc/PID/cgroup, in which Slurm's plug-in for cgroups
+// gives each job a folder, "job_123"; empty where there is none.
+std::string parse_slurm_job(std::string_view proc_cgroup);
+
 // The bytes that a process has read and written, by the text of its /proc/PID/io: files, pipes, and
 // sockets that are used like files.  A text that is none gives 0.
 std::uint64_t parse_io(std::string_view io);
