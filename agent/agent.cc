@@ -291,8 +291,8 @@ void Agent::arm_deadline() {
     if (error || !state_.deadline || clock_().mono < *state_.deadline)
       return;  // disarmed meanwhile
     // What has ended is not among those that nothing ends.
-    if (state_.is_killed) workers_.report_ends();
-    if (!state_.deadline) return;
+    if (state_.phase == Phase::Stopping && state_.is_killed) workers_.report_ends();
+    if (!state_.deadline || clock_().mono < *state_.deadline) return;
     if (state_.running > 0 && !state_.is_killed) {
       logger_->warn("{} of the workers still run after the grace; they get SIGKILL",
                     state_.running);

@@ -41,7 +41,10 @@ void EndReader::hurry() {
 }
 
 void EndReader::tell_held() {
-  while (!held_.empty()) release(held_.front(), held_.front()->exit);
+  while (!held_.empty()) {
+    const std::shared_ptr<Held> held = held_.front();
+    release(held, held->exit);
+  }
 }
 
 void EndReader::begin_attempt() {

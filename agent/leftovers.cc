@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/leftovers.h"
 
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -34,8 +36,11 @@ void Leftovers::leave(pid_t pid) {
 }
 
 std::set<pid_t> Leftovers::spared_now() {
-  std::erase_if(left_alone_,
-                [](const auto& one) { return process::start_time_of(one.first) != one.second; });
+  std::erase_if(left_alone_, [](const auto& one) {
+    const bool has_gone = ::kill(one.first, 0) != 0 && errno == ESRCH;
+    const std::uint64_t started_at = process::start_time_of(one.first);  // 0: not to be had now
+    return has_gone || (started_at != 0 && started_at != one.second);
+  });
   std::set<pid_t> spared = spared_;
   for (const auto& [pid, started_at] : left_alone_) spared.insert(pid);
   return spared;

@@ -304,9 +304,9 @@ void CoordinatorService::hold_for_begin(std::vector<runs::Action>& actions) {
   if (keeps == actions.end()) return;
   has_begun_ = true;
   RunFile file = std::move(std::get<runs::action::KeepRunFile>(*keeps).file);
+  actions.erase(keeps);
   bool is_first = file.round == 0;
   if (!is_first) return config_.keep_file(std::move(file));
-  actions.erase(keeps);
   outgoing_.push_back({.kind = Outgoing::Kind::Begin, .name = {}, .file = std::move(file)});
 }
 
