@@ -684,6 +684,79 @@ TEST_SUITE("ddp/data_parallel") {
     }
   }
 
+  TEST_CASE("after a refused backward, no_sync gathers as ever") {
+    on_ranks(2, [](ProcessGroup group) {
+      Mixed net;
+      DistributedDataParallel<Mixed> model(net, group);
+      torch::Tensor loss = mixed_loss(model, group.rank(), 0);
+      loss.backward({}, /*retain_graph=*/true);
+      expect(!problem_of([&] { loss.backward(); }).empty(), "it is refused");
+      mixed_loss(net, group.rank(), 0).backward();  // of the bare module: the program's own affair
+      {
+        auto alone = model.no_sync();
+        mixed_loss(model, group.rank(), 1).backward();
+      }
+      model.zero_grad();
+      mixed_loss(model, group.rank(), 2).backward();
+    });
+  }
+
+  TEST_CASE("a backward in no_sync takes the reduction of a forward before it, and that is said") {
+    on_ranks(2, [](ProcessGroup group) {
+      DistributedDataParallel<Mixed> model(Mixed(), group);
+      torch::Tensor synced = mixed_loss(model, group.rank(), 0);
+      torch::Tensor own;
+      {
+        auto alone = model.no_sync();
+        own = mixed_loss(model, group.rank(), 1);
+      }
+      own.backward();
+      const std::string problem = problem_of([&] { synced.backward(); });
+      expect(problem.starts_with("backward() was called again"), problem);
+    });
+  }
+
+  TEST_CASE("a static graph may have a penalty on its parameters, with a backward of its own") {
+    std::vector<Mixed> nets = make_nets<Mixed>(4);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+      DistributedDataParallel<Mixed> model(net, group, {.static_graph = true});
+      auto penalty = [](Mixed& of) {
+        torch::Tensor sum = torch::zeros({});
+        for (const torch::Tensor& parameter : of->parameters()) {
+          if (parameter.requires_grad()) sum = sum + parameter.square().sum().to(torch::kFloat);
+        }
+        return 0.01 * sum;
+      };
+      for (int step = 0; step < 3; ++step) {
+        model.zero_grad();
+        reference->zero_grad();
+        torch::Tensor loss = mixed_loss(model, group.rank(), step);
+        penalty(net).backward();
+        loss.backward();
+        penalty(reference).backward();
+        mixed_loss(reference, group.rank(), step).backward();
+        average_gradients(group, *reference);
+        expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+      }
+    });
+  }
+
+  TEST_CASE("a static graph is not learned from what the bare module did before") {
+    std::vector<Mixed> nets = make_nets<Mixed>(4);
+    on_ranks(2, [&](ProcessGroup group) {
+      auto rank = static_cast<std::size_t>(group.rank());
+      Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
+      DistributedDataParallel<Mixed> model(net, group, {.static_graph = true});
+      mixed_loss(net, group.rank(), 7).backward();
+      for (int step = 0; step < 3; ++step) {
+        step_beside_oracle(group, model, reference, step, mixed_loss);
+        expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+      }
+    });
+  }
+
   TEST_CASE("autograd::grad() counts as no backward pass") {
     for (const Mode& mode : kModes) {
       CAPTURE(mode.name);

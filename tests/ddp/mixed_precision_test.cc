@@ -210,6 +210,34 @@ TEST_SUITE("ddp/mixed_precision") {
     });
   }
 
+  TEST_CASE("a step between a forward and its backward is an error of the next forward") {
+    on_ranks(1, [](ProcessGroup group) {
+      Seer net;
+      Model model(net, group, {.mixed_precision = MixedPrecision{}});
+      torch::Tensor y = model(torch::ones({1, 4}));
+      net->weight.data().add_(1);  // no version: not to be seen
+      {
+        const torch::NoGradGuard no_grad;
+        net->frozen.add_(1);
+      }
+      y.sum().backward();
+      const std::string problem = problem_of([&] { model(torch::ones({1, 4})); });
+      expect(problem.starts_with("mixed_precision: parameters were changed before"), problem);
+      model(torch::ones({1, 4})).sum().backward();
+    });
+  }
+
+  TEST_CASE("what a forward itself changes is its own affair: an embedding's max_norm") {
+    on_ranks(1, [](ProcessGroup group) {
+      torch::nn::Embedding net(torch::nn::EmbeddingOptions(4, 3).max_norm(0.5));
+      DistributedDataParallel<torch::nn::Embedding> model(net, group,
+                                                          {.mixed_precision = MixedPrecision{}});
+      for (int step = 0; step < 3; ++step) model(torch::arange(4)).sum().backward();
+      auto alone = model.no_sync();
+      for (int step = 0; step < 3; ++step) model(torch::arange(4)).sum().backward();
+    });
+  }
+
   TEST_CASE("a step that would be lost is an error") {
     on_ranks(1, [](ProcessGroup group) {
       for (const bool has_backward : {false, true}) {

@@ -226,10 +226,11 @@ Checkpointer::~Checkpointer() {
 
 // Before the first save, which makes this program the directory's writer.
 void Checkpointer::prepare_directory(const TrainingState& state) {
-  if (std::exchange(writer_->has_saved, true)) return;
+  if (writer_->has_saved) return;
   sweep_unfinished(options_.directory);
   const std::int64_t step = state.progress ? state.progress->step : 0;
   const std::vector<FoundCheckpoint> found = list_checkpoints(options_.directory);
+  writer_->has_saved = true;
   if (found.empty() || found.front().step <= step) return;
   options_.notify(options_.directory.string() + " has a checkpoint of step " +
                   std::to_string(found.front().step) + ", ahead of this run's step " +
@@ -266,14 +267,19 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
   const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
+    Result<void> looked = without_throwing("look at the directory", [&] {
+      prepare_directory(state);
+      return Result<void>();
+    });
+    if (!looked && options_.tolerate_failures) options_.notify(to_string(looked.error()));
+    if (!looked && !options_.tolerate_failures) problem = kSaving + to_string(looked.error());
     auto drawn = DrawnSave::begun(writer_->timeline, state);
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
-      prepare_directory(state);
       return writer_->taker.take(state, about(metric), random_states, stateful);
     });
-    if (taken) {
+    if (taken && problem.empty()) {
       writer_->under_way =
           std::async(std::launch::async, [taker = &writer_->taker, directory = options_.directory,
                                           kept = retention(), drawn = std::move(drawn)] {
@@ -281,7 +287,7 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
             drawn.draw(outcome);
             return outcome;
           });
-    } else {
+    } else if (!taken) {
       problem = kSaving + to_string(taken.error());
     }
   }

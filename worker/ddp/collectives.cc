@@ -67,6 +67,7 @@ void check_inputs(const c10d::ProcessGroup& group, const Tensors& inputs, const 
                    std::to_string(world_size) + " ranks");
   }
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    check_movable(inputs[rank]);
     if (inputs[rank].scalar_type() == like.scalar_type() && inputs[rank].sizes() == like.sizes()) {
       continue;
     }

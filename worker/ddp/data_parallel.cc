@@ -96,7 +96,7 @@ at::Tensor* DataParallelEngine::input(const at::Tensor& tensor) {
 }
 
 void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
-  if (impl_->low) impl_->low->clear_inputs();
+  if (impl_->low) impl_->low->after_forward();
   if (!at::GradMode::is_enabled()) {
     if (impl_->is_lowered_here) impl_->low->raise();
     return;
@@ -111,7 +111,7 @@ void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
 
 void DataParallelEngine::abandon_forward() {
   if (!impl_->low) return;
-  impl_->low->clear_inputs();
+  impl_->low->after_forward();
   if (impl_->is_lowered_here) impl_->low->raise();
 }
 

@@ -61,8 +61,8 @@ struct DataParallelOptions {
 
   // Computes with parameters of low precision, copied from the module's own before each forward;
   // the optimizer sees the parameters and gradients of full precision once a backward pass has
-  // reduced, and checkpoints always.  A step before that, which would be lost, makes the next
-  // forward throw.  Tensors that are given to forward() directly are cast as well, so that the
+  // reduced, and checkpoints always.  A step before that is lost, and makes the next forward throw.
+  // Tensors that are given to forward() directly are cast as well, so that the
   // results are of low precision.  A forward under NoGradGuard does the same.  Excludes
   // comm_hook, compression, find_unused_parameters, static_graph, gradient_as_bucket_view,
   // batched_grad_copy and lazy_bucket_allocation.

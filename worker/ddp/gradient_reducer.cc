@@ -114,7 +114,7 @@ void GradientReducer::pass_by() {
 }
 
 void GradientReducer::prepare_for_forward() {
-  if (awaits_first_step() && (has_passed_by_ || watch_.has_failed())) make();
+  if (awaits_first_step() && (has_passed_by_ || watch_.is_spoilt())) make();
   logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }
@@ -125,11 +125,13 @@ template <class Action>
 void GradientReducer::begin_anew(Action action) {
   try {
     action();
-  } catch (const c10::Error&) {
+  } catch (const c10::Error& error) {
     if (!watch_.has_failed()) throw;
     throw DdpError(
-        "the last backward() of this rank has thrown in the middle of its reduction, which the "
-        "other ranks wait for: training cannot go on. Let such an error end the process");
+        std::string("the last backward() of this rank has thrown in the middle of its reduction, "
+                    "which the other ranks wait for: training cannot go on. Let such an error end "
+                    "the process. (") +
+        error.what_without_backtrace() + ")");
   }
 }
 

@@ -29,6 +29,10 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
   bool is_from_outputs = false;
   bool has_brought_any = false;
   bool is_expecting = false;
+  bool has_outputs = false;         // of the forward before
+  bool has_reached_output = false;  // a pass since then
+  bool has_others = false;          // gradients that came while none were expected
+  bool has_reduced = false;         // since expect()
   bool has_learned = false;
   std::vector<char> is_wanted;
   std::vector<std::optional<int>> came_in;  // the pass that has brought each gradient
@@ -45,22 +49,32 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
       begin(current);
     }
     is_from_outputs = true;
+    has_reached_output = true;
   }
 
   void arrived(std::size_t index) {
     std::lock_guard lock(mutex);
     if (!pass) {
+      has_others = has_others || !is_expecting;
       if (!is_expecting) return;
       begin(torch::autograd::get_current_graph_task_id());
     }
+    has_brought_any = true;
+    if (is_aside()) return;
     if (is_from_outputs && came_in[index] && came_in[index] != pass) {
+      is_from_outputs = false;  // what the program does with its parameters later is another pass
       throw DdpError(
           "backward() was called again after the gradients of this step were reduced; what it adds "
           "would stay on this rank. Call backward() once after each forward(), with the sum of the "
-          "losses, or call the earlier forwards within no_sync()");
+          "losses, or run the earlier forwards and their backwards within no_sync()");
     }
     came_in[index] = pass;
-    has_brought_any = true;
+  }
+
+  // A static graph may use parameters beside its outputs, as a penalty on them does, before the
+  // outputs' own backward: the Reducer counts such a use, and waits for the others of the step.
+  bool is_aside() const {
+    return is_static && has_outputs && !is_from_outputs && !has_reached_output;
   }
 
   void begin(int current) {
@@ -77,8 +91,10 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
     std::vector<std::size_t> missing;
     {
       std::lock_guard lock(mutex);
-      if (pass == ended_pass) pass.reset();
-      if (!has_brought_any) return;
+      if (!has_brought_any || is_aside()) {
+        if (pass == ended_pass) pass.reset();
+        return;
+      }
       const bool learns = is_static && !has_learned;
       for (std::size_t i = 0; i < came_in.size(); ++i) {
         if (learns) is_wanted[i] = came_in[i].has_value();
@@ -87,8 +103,11 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
           came_in[i] = ended_pass;  // all are reduced now, and the others not in this step
       }
       has_learned = true;
+      has_reduced = true;
     }
-    at_end(missing);
+    at_end(missing);  // what it throws is a failure of the pass
+    std::lock_guard lock(mutex);
+    if (pass == ended_pass) pass.reset();
   }
 };
 
@@ -121,26 +140,39 @@ void GradientWatch::expect(const std::vector<at::Tensor>& outputs) {
     std::lock_guard lock(state_->mutex);
     state_->is_expecting = true;
     state_->pass.reset();  // one that threw has not come to its end
+    state_->has_outputs = false;
+    state_->has_reached_output = false;
+    state_->has_others = false;
+    state_->has_reduced = false;
     state_->came_in.assign(state_->came_in.size(), std::nullopt);
   }
   for (const at::Tensor& output : outputs) {
     if (!output.grad_fn()) continue;
+    state_->has_outputs = true;
     output.register_hook([state = state_](const at::Tensor&) { state->reached_output(); });
   }
 }
 
 void GradientWatch::ignore() {
   std::lock_guard lock(state_->mutex);
-  state_->is_expecting = false;
+  // The Reducer takes the next gradients for those that it still waits for.
+  if (state_->has_reduced) state_->is_expecting = false;
+  state_->pass.reset();
+  state_->is_from_outputs = false;
 }
 
 void GradientWatch::arrived(std::size_t index) {
   state_->arrived(index);
 }
 
+bool GradientWatch::is_spoilt() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->pass.has_value() || state_->has_others;
+}
+
 bool GradientWatch::has_failed() const {
   std::lock_guard lock(state_->mutex);
-  return state_->pass.has_value();
+  return state_->pass && state_->has_brought_any;
 }
 
 }  // namespace ddprun::ddp

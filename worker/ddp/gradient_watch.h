@@ -37,14 +37,19 @@ class GradientWatch {
   // one is reduced already: that pass throws DdpError.
   void expect(const std::vector<at::Tensor>& outputs);
 
-  // After a forward that does not synchronise: its backward passes are not looked at.
+  // After a forward that does not synchronise: its backward passes are not looked at, unless the
+  // gradients of the forward before are still to come.
   void ignore();
 
   // For parameters that have other gradient accumulators than at construction: called on the thread
   // of backward() when the gradient of the parameter `index` has arrived.
   void arrived(std::size_t index);
 
-  // Whether a pass has begun and not come to its end: it has thrown.  Not asked while one runs.
+  // Whether a first pass of a static graph would teach what is not so: one before it has thrown, or
+  // gradients have come that were not expected.  Not asked while one runs.
+  bool is_spoilt() const;
+
+  // Whether the last pass has thrown, and had brought a gradient.  Not asked while one runs.
   bool has_failed() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -57,8 +58,9 @@ class LoweredParameters {
 };
 
 LoweredParameters& lowered_parameters() {
-  static LoweredParameters lowered;
-  return lowered;
+  // Never destroyed: a wrapper of static lifetime may end after everything else.
+  static auto* const lowered = new LoweredParameters;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *lowered;
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
     at::Tensor tensor;
     at::Tensor own;                    // the values of full precision, in their own memory
     std::optional<std::size_t> index;  // among those that are reduced
-    std::int64_t version = 0;          // of the values of low precision: nobody may write to them
+    std::int64_t version = 0;          // of the values of low precision, after the forward
   };
 
   MixedPrecision options;
@@ -88,6 +90,7 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
   std::unordered_map<c10::TensorImpl*, at::ScalarType> own_dtypes;
   OnGradient on_gradient;
   bool is_low = false;
+  bool has_lost_change = false;
   std::vector<std::pair<std::uintptr_t, Accumulator>> hooks;
 
   State(MixedPrecision wanted, SyncedModule wrapped)
@@ -108,9 +111,20 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
   }
 
   bool lower() {
-    if (is_low) {
-      check_unchanged();
-      return false;
+    const bool is_lost = std::exchange(has_lost_change, false) || (is_low && is_changed());
+    if (is_lost) {
+      throw DdpError(
+          "mixed_precision: parameters were changed before a backward() that reduces has followed "
+          "forward(), and the change is lost: step the optimizer after such a backward(), and call "
+          "a forward() that has no backward() under torch::NoGradGuard");
+    }
+    if (is_low) return false;
+    for (const Parameter& item : parameters) {
+      if (lowered_parameters().find(item.tensor)) {
+        throw DdpError(
+            "mixed_precision: two DistributedDataParallel share a parameter, which has values of "
+            "low precision already");
+      }
     }
     const at::NoGradGuard no_grad;
     is_low = true;
@@ -118,23 +132,21 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
       item.own = item.tensor.detach();
       cast_gradient(item.tensor, options.param_dtype);
       item.tensor.set_data(item.own.to(options.param_dtype, /*non_blocking=*/false, /*copy=*/true));
-      item.version = item.tensor._version();
       if (item.index) add_hook(item.tensor, *item.index);
       lowered_parameters().add(item.tensor, {.own = item.own, .raise = [this] { raise(); }});
     }
     return true;
   }
 
+  // After a forward, which may itself change parameters: an Embedding's max_norm.
+  void note_versions() {
+    for (Parameter& item : parameters) item.version = item.tensor._version();
+  }
+
   // An optimizer's step, for one, would be lost.
-  void check_unchanged() const {
-    for (const Parameter& item : parameters) {
-      if (item.tensor._version() == item.version) continue;
-      throw DdpError(
-          "mixed_precision: parameters were changed before a backward() that reduces has followed "
-          "forward(), and the change would be lost: step the optimizer after such a backward(), "
-          "and "
-          "call a forward() that has no backward() under torch::NoGradGuard");
-    }
+  bool is_changed() const {
+    return std::ranges::any_of(
+        parameters, [](const Parameter& item) { return item.tensor._version() != item.version; });
   }
 
   void raise() {
@@ -157,7 +169,8 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
       auto state = weak.lock();
       if (!state || !state->is_low) return;
-      state->check_unchanged();
+      // Not thrown here: the Reducer would not come to its end.
+      state->has_lost_change = state->is_changed();
       state->raise();
     });
   }
@@ -247,6 +260,10 @@ bool LowPrecision::lower() {
 }
 void LowPrecision::raise() {
   state_->raise();
+}
+void LowPrecision::after_forward() {
+  inputs_.clear();
+  if (state_->is_low) state_->note_versions();
 }
 
 CommHook LowPrecision::hook() const {

@@ -46,7 +46,8 @@ class LowPrecision {
   void cast_buffers();
 
   // Before a forward.  Does nothing, and returns false, if the parameters are low already: no
-  // backward that reduces has come since.
+  // backward that reduces has come since.  Throws DdpError if they were changed after the forward
+  // before and while they were low, which is lost.
   bool lower();
 
   // Gives the parameters and gradients their own dtype.  The last reduction of a backward pass has
@@ -56,9 +57,9 @@ class LowPrecision {
   // The hook that reduces gradients in reduce_dtype, by which they come to the parameters' own.
   CommHook hook() const;
 
-  // `tensor` as forward() is to see it, until the next clear_inputs().
+  // `tensor` as forward() is to see it, until after_forward().
   at::Tensor& input(const at::Tensor& tensor);
-  void clear_inputs() { inputs_.clear(); }
+  void after_forward();
 
  private:
   struct State;

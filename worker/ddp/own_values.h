@@ -9,11 +9,11 @@
 namespace ddprun::ddp {
 
 // The values of full precision of `parameter`: a tensor in their own memory, or `parameter` itself
-// where no others have taken their place.  Threads: any.
+// where no others have taken their place.  Threads: that which trains the module.
 at::Tensor own_values_of(const at::Tensor& parameter);
 
-// Gives all parameters of `module` their own values, so that they can be replaced.  A backward() of
-// the forward before it fails.  Threads: that which trains the module.
+// Gives all parameters of `module` their own values, so that they can be replaced.  No backward()
+// of the forward before may follow.  Threads: the same.
 void give_back_own_values(const torch::nn::Module& module);
 
 }  // namespace ddprun::ddp
