@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 
 worker::ErrorReport read_error_file(const std::string& path) {
-  constexpr std::size_t kMostBytes = 1024 * 1024;
+  constexpr std::size_t kMostBytes = 32 << 20;  // a message may have a whole tensor in it
   return worker::parse_error_file(process::text_of_regular_file(path, kMostBytes).value_or(""))
       .value_or(worker::ErrorReport{});
 }

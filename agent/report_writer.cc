@@ -20,9 +20,9 @@ void ReportWriter::write(const JobReport& report) {
 }
 
 void ReportWriter::pass_up(const std::string& path, worker::ErrorReport words,
-                           const rendezvous::Failure& failure, int exit_code) {
+                           const std::string& cause, int exit_code) {
   if (path.empty()) return;
-  if (words.message.empty()) words.message = describe(failure);
+  if (words.message.empty()) words.message = cause;
   if (words.traceback.empty()) words.traceback = words.message;  // all that torchrun shows of it
   if (words.timestamp == 0) {
     auto since_epoch = wall_now().time_since_epoch();

@@ -27,9 +27,10 @@ class ReportWriter {
   void write(const JobReport& report);
 
   // Writes the error file of a launcher above this one, in torch's form: `words` of the worker
-  // where it has left any, else what is known of the failure.  `path`: empty for no such launcher.
-  void pass_up(const std::string& path, worker::ErrorReport words,
-               const rendezvous::Failure& failure, int exit_code);
+  // where it has left any, else `cause`, what is known of the failure.  `path`: empty for no such
+  // launcher.
+  void pass_up(const std::string& path, worker::ErrorReport words, const std::string& cause,
+               int exit_code);
 
  private:
   void write_later(std::string path, std::string text, std::string complaint);

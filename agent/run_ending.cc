@@ -136,7 +136,10 @@ asio::awaitable<void> RunEnding::report_failures(const State& state, int exit_co
   ReportWriter writer(parts_.disk, parts_.logger);
   writer.write(report);
   if (is_by_own_worker_ && !is_stopped)
-    writer.pass_up(config_.error_file, parts_.failures.error_report(), *state.failure, exit_code);
+    writer.pass_up(config_.error_file, parts_.failures.error_report(), describe(*state.failure),
+                   exit_code);
+  else if (!report.error.empty())
+    writer.pass_up(config_.error_file, {}, report.error, exit_code);
   // What the disk refuses is said before.
   co_await parts_.disk.settled(mono_now() + kDiskPatience);
   if (!is_stopped) parts_.logger->error("{}", fmt::join(to_lines(report), "\n"));

@@ -76,8 +76,8 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
     Result<int> rank = parse_whole(*node_rank, 0, kAny);
     if (!rank) return rank.error();
     if (*rank != 0)
-      return invalid(node_rank->origin + "=" + node_rank->text +
-                     ": with one node only 0 is possible");
+      builder.note(node_rank->origin + "=" + node_rank->text +
+                   " has no effect: this is a run of one node (--nnodes)");
   }
   Result<int> count = local_world_size(builder);
   if (!count) return count.error();

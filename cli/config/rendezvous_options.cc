@@ -525,8 +525,8 @@ class RendezvousOptions {
     if (key == "store_type" && value.text != "tcp") {
       return not_supported(value.origin + "=" + value.text, "tcp and file are");
     }
-    static const std::set<std::string> kWithoutEffect = {"store_type", "close_timeout",
-                                                         "heartbeat_timeout", "use_libuv"};
+    static const std::set<std::string> kWithoutEffect = {
+        "store_type", "close_timeout", "heartbeat_timeout", "use_libuv", "cas_backoff_max_seconds"};
     if (!kWithoutEffect.contains(key))
       builder_.note(value.origin + " is not known and has no effect");
     return {};

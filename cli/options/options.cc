@@ -101,8 +101,16 @@ struct CommandLine {
 Result<CommandLine> read_arguments(const std::vector<std::string>& arguments) {
   CommandLine line;
   for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
-    if (*argument == "--" || !argument->starts_with('-') || argument->size() == 1) {
-      line.options.command.assign(*argument == "--" ? argument + 1 : argument, arguments.end());
+    if (*argument == "--") {
+      line.options.command.assign(argument + 1, arguments.end());
+      break;
+    }
+    if (!argument->starts_with('-') || argument->size() == 1) {
+      line.options.command.assign(argument, arguments.end());
+      // argparse, and so torchrun, takes the first "--" away, where it stands at the script.
+      auto behind_script = line.options.command.begin() + 1;
+      if (behind_script != line.options.command.end() && *behind_script == "--")
+        line.options.command.erase(behind_script);
       break;
     }
     for (std::string word = *argument; !word.empty();) {

@@ -601,8 +601,9 @@ TEST_SUITE("cli/config/launch_config") {
           "SIGTERM,SIGINT");
     CHECK(why_not({"--rdzv-conf=timeout", "train.py"}) ==
           "--rdzv-conf='timeout' is not of the form KEY=VALUE,KEY=VALUE");
-    CHECK(why_not({"--node-rank=1", "train.py"}) ==
-          "--node-rank=1: with one node only 0 is possible");
+    CHECK(accepted({"--node-rank=1", "train.py"}).notes ==
+          std::vector<std::string>{
+              "--node-rank=1 has no effect: this is a run of one node (--nnodes)"});
     CHECK(accepted({"--nproc-per-node= 4 ", "--local-ranks-filter=0, 2", "--nnodes= 1 : 1 ",
                     "--max-restarts= 1", "--signals-to-handle=SIGTERM, SIGINT", "train.py"})
               .agent.workers.local_world_size == 4);

@@ -95,6 +95,10 @@ TEST_SUITE("cli/options/options") {
           "nnodes=1 (--nnodes) | train.py --log=1 --nnodes 7 -- -h");
     CHECK(read({"--standalone", "--", "train.py", "-x"}) ==
           "standalone=1 (--standalone) | train.py -x");
+    // argparse takes the first "--" away, where it stands at the script.
+    CHECK(read({"train.py", "--", "--lr", "--", "1"}) == "| train.py --lr -- 1");
+    CHECK(read({"--", "train.py", "--", "-x"}) == "| train.py -- -x");
+    CHECK(read({"train.py", "--"}) == "| train.py");
   }
 
   TEST_CASE("PET_ variables are defaults; the command line wins") {

@@ -178,12 +178,12 @@ TEST_SUITE("worker/process/output") {
     REQUIRE(test::run_until(loop, [&] { return may_go_on; }));
     CHECK_FALSE(console->wants_pause());
     for (int i = 0; i < 1000; ++i) console->pass_on(line);  // blocks nobody
-    REQUIRE(take_until([&] { return received.ends_with("the log files have them]\n"); }));
+    REQUIRE(take_until([&] { return received.ends_with("where logs are kept]\n"); }));
     CHECK(received.starts_with(line + line));
     CHECK(received.ends_with(
         line +
         "[ddprun: 1024000 bytes are left out here, this console was too slow; the log files have "
-        "them]\n"));
+        "them, where logs are kept]\n"));
     console->pass_on("again\n");
     REQUIRE(take_until([&] { return received.ends_with("]\nagain\n"); }));
     CHECK((::fcntl(write_end.get(), F_GETFL) & O_NONBLOCK) == 0);  // the shared flag is untouched
@@ -215,7 +215,7 @@ TEST_SUITE("worker/process/output") {
     std::size_t bound =
         Console::kMostBytes + static_cast<std::size_t>(::fcntl(write_end.get(), F_GETPIPE_SZ));
     for (std::size_t sent = 0; sent <= bound; sent += megabyte.size()) console->write(megabyte);
-    REQUIRE(take_until([&] { return received.ends_with("the log files have them]\n"); }));
+    REQUIRE(take_until([&] { return received.ends_with("where logs are kept]\n"); }));
     CHECK(received.size() < bound + megabyte.size());
   }
 

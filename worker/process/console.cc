@@ -158,7 +158,8 @@ void Console::tell_gap() {
   std::size_t bytes = std::exchange(left_out_bytes_, 0);
   if (bytes == 0) return;
   enqueue("[ddprun: " + std::to_string(bytes) +
-          " bytes are left out here, this console was too slow; the log files have them]\n");
+          " bytes are left out here, this console was too slow; the log files have them, where "
+          "logs are kept]\n");
 }
 
 void Console::enqueue(std::string_view text) {

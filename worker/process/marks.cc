@@ -30,15 +30,15 @@ std::optional<std::uint64_t> queue_limit_of(pid_t pid) {
   return parse_queue_limit(text_of_process(pid, "limits"));
 }
 
-// Lowers the soft limit by a random number that no other agent is likely to have.
+// Lowers the soft limit by a random number that no other agent is likely to have, at most by half.
 std::optional<std::uint64_t> mark_limit(std::uint64_t random) {
-  constexpr std::uint64_t kLeast = 65536;     // what remains must be of use
+  constexpr std::uint64_t kLeast = 65536;     // a smaller one has too few numbers
   constexpr std::uint64_t kHuge = 1U << 31U;  // in the place of no limit
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_MSGQUEUE, &limit) != 0) return std::nullopt;
   std::uint64_t before = limit.rlim_cur == RLIM_INFINITY ? kHuge : limit.rlim_cur;
   if (before < 2 * kLeast) return std::nullopt;
-  limit.rlim_cur = before - 1 - random % (before - kLeast);
+  limit.rlim_cur = before - 1 - random % (before / 2);
   if (::setrlimit(RLIMIT_MSGQUEUE, &limit) != 0) return std::nullopt;
   return limit.rlim_cur;
 }

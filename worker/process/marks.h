@@ -5,11 +5,11 @@
 // forks:
 //
 //   DDPRUN_AGENT in its environment; a list, since a ddprun may run below another one
-//   a soft RLIMIT_MSGQUEUE that is a little, and by a random number, lower than it was
+//   a soft RLIMIT_MSGQUEUE that is lower than it was, by a random number and at most by half
 //
-// The second is still there in what has cleared its environment; it has no effect, since training
-// programs use no POSIX message queues.  A process that sets that limit itself and clears its
-// environment has neither.
+// The second is still there in what has cleared its environment; it hardly has an effect, since
+// training programs use few POSIX message queues or none.  A process that sets that limit itself
+// and clears its environment has neither.
 #pragma once
 
 #include <sys/types.h>

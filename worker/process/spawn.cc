@@ -31,6 +31,23 @@ const rlimit file_limit_at_start = [] {
   return limit;
 }();
 
+// The signals that this process was started to ignore, as `trap '' USR1` in a script asks for.  The
+// agent passes them on all the same, and a worker that has a handler hears them; another is not to
+// die of them.  Those that end a run are not among them (a shell ignores SIGINT for what it starts
+// with '&'), nor those that the agent ignores itself.
+const std::vector<int> ignored_at_start = [] {
+  std::vector<int> ignored;
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const bool is_default = signal == SIGTERM || signal == SIGINT || signal == SIGQUIT ||
+                            signal == SIGPIPE || signal == SIGXFSZ;
+    if (is_default) continue;
+    struct sigaction current = {};
+    bool is_known = ::sigaction(signal, nullptr, &current) == 0;
+    if (is_known && current.sa_handler == SIG_IGN) ignored.push_back(signal);
+  }
+  return ignored;
+}();
+
 // What the child needs.  Everything is prepared before, so that the child only has to exec.
 struct ChildPlan {
   const char* program = nullptr;
@@ -95,6 +112,9 @@ int run_child(void* argument) {
       if (current.sa_handler == SIG_IGN || current.sa_handler == SIG_DFL) continue;
       ::sigaction(signal, &default_action, nullptr);
     }
+    struct sigaction ignore = {};
+    ignore.sa_handler = SIG_IGN;
+    for (int signal : ignored_at_start) ::sigaction(signal, &ignore, nullptr);
     unblock_signals();
   }
   ::execve(plan->program, plan->argv, plan->environment);
