@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "store/base/text.h"
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/durable_file.h"
 #include "worker/checkpoint/formats/shards.h"
@@ -87,12 +88,14 @@ Result<void> show_file(const fs::path& path, std::ostream& out) {
   if (!file) return file.error();
   Result<StoredTensors> read = ddp::read_tensors(file->bytes());
   if (!read) return about(path, read.error());
-  out << path.filename().string() << ": " << read->tensors.size() << " tensors, "
+  out << printable(path.filename().string()) << ": " << read->tensors.size() << " tensors, "
       << file->bytes().size() << " bytes\n";
   for (const StoredTensor& tensor : read->tensors) {
-    out << "  " << tensor.name << "  " << words_of(tensor) << "\n";
+    out << "  " << printable(tensor.name) << "  " << words_of(tensor) << "\n";
   }
-  for (const auto& [name, value] : read->values) out << "  " << name << " = " << value << "\n";
+  for (const auto& [name, value] : read->values) {
+    out << "  " << printable(name) << " = " << printable(value) << "\n";
+  }
   return {};
 }
 
@@ -158,12 +161,13 @@ Result<void> show_shards(const fs::path& checkpoint, std::ostream& out) {
   Result<ddp::Shards> shards = read_shards(checkpoint);
   if (!shards) return shards.error();
   for (const auto& [part, tensors] : *shards) {
-    out << part << ": " << tensors.size() << " tensors, of which the ranks have written parts\n";
+    out << printable(part) << ": " << tensors.size()
+        << " tensors, of which the ranks have written parts\n";
     for (const auto& [name, tensor] : tensors) {
-      out << "  " << name << "  "
+      out << "  " << printable(name) << "  "
           << words_of({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
       for (const ddp::Piece& piece : tensor.pieces) {
-        out << (&piece == &tensor.pieces.front() ? "  in " : ", ") << piece.file;
+        out << (&piece == &tensor.pieces.front() ? "  in " : ", ") << printable(piece.file);
         if (tensor.pieces.size() > 1) {
           out << " rows " << piece.begin << " to " << piece.end - 1;
         }
@@ -248,12 +252,13 @@ Result<void> list_checkpoints(const fs::path& path, std::ostream& out) {
     Result<Manifest> manifest = ddp::inspect_checkpoint(checkpoint.path);
     if (manifest) {
       out << "step " << manifest->step << "  " << size_of(*manifest) << " bytes  "
-          << manifest->world_size << " ranks  torch " << manifest->torch_version << "  whole  ";
+          << manifest->world_size << " ranks  torch " << printable(manifest->torch_version)
+          << "  whole  ";
       if (is_sharded(*manifest)) out << "sharded  ";
       if (manifest->metric) out << "metric " << *manifest->metric << "  ";
       out << checkpoint.path.string() << "\n";
     } else {
-      out << "damaged: " << to_string(manifest.error()) << "\n";
+      out << "damaged: " << printable(to_string(manifest.error())) << "\n";
     }
   }
   return {};
@@ -276,7 +281,8 @@ Result<bool> verify_checkpoints(const fs::path& path, std::ostream& out) {
       continue;
     }
     are_good = false;
-    out << "damaged: " << to_string(manifest ? readable.error() : manifest.error()) << "\n";
+    out << "damaged: " << printable(to_string(manifest ? readable.error() : manifest.error()))
+        << "\n";
   }
   return are_good;
 }
@@ -288,10 +294,10 @@ Result<void> show_checkpoint(const fs::path& path, std::ostream& out) {
   Result<Manifest> manifest = ddp::inspect_checkpoint(*place);
   if (!manifest) return manifest.error();
   out << place->string() << ": step " << manifest->step << ", saved by " << manifest->world_size
-      << " ranks with torch " << manifest->torch_version;
+      << " ranks with torch " << printable(manifest->torch_version);
   if (!manifest->generation.run_uuid.empty()) {
     out << ", in round " << manifest->generation.round << " of run "
-        << manifest->generation.run_uuid;
+        << printable(manifest->generation.run_uuid);
   }
   out << "\n";
   if (is_sharded(*manifest)) {
@@ -307,7 +313,7 @@ Result<void> show_checkpoint(const fs::path& path, std::ostream& out) {
     } else {
       Result<MappedFile> file = MappedFile::open(*place / entry.name);
       if (!file) return file.error();
-      out << entry.name << ":\n" << file->bytes();
+      out << printable(entry.name) << ":\n" << printable(file->bytes(), /*keeps_lines=*/true);
     }
   }
   return {};

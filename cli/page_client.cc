@@ -75,6 +75,7 @@ Result<std::string> talk(int fd, const std::string& request, const Endpoint& at,
   std::size_t sent = 0;
   while (sent < request.size()) {
     ssize_t count = ::send(fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return system_error(errno, "ask " + to_string(at));
     sent += static_cast<std::size_t>(count);
   }
@@ -82,6 +83,8 @@ Result<std::string> talk(int fd, const std::string& request, const Endpoint& at,
   std::array<char, 64 * 1024> bytes;
   for (;;) {
     ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
+    // Also without a handler, after SIGCONT: see signal(7) on SO_RCVTIMEO.
+    if (count < 0 && errno == EINTR) continue;
     if (count == 0) return response;
     const std::chrono::duration<double> allowed(static_cast<double>(response.size()) / kSlow);
     const bool is_late = std::chrono::steady_clock::now() - begun - timeout > allowed;

@@ -12,6 +12,7 @@
 #include "agent/decide/rank_text.h"
 #include "agent/report/job_report.h"
 #include "rendezvous/decide/findings.h"
+#include "store/base/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -28,7 +29,13 @@ struct Advice {
   // Where other ranks had ended with exit code 0 before, the text is "see why rank 1 ended first,
   // with exit code 0: " and this.
   std::string_view after_others = "";
+  // Also said in passing, of what harms nothing: looked for in the cause alone, where one is known.
+  bool is_common = false;
 };
+
+constexpr Advice common(std::string_view words, std::string_view text) {
+  return {.words = words, .text = text, .is_common = true};
+}
 
 constexpr Advice peer_left(std::string_view words) {
   return {
@@ -63,10 +70,10 @@ constexpr std::array kByWords = {
     Advice{"Detected mismatch between collectives",
            "correct the rank whose collective differs: its last words above name both"},
     Advice{"as the module name.", "give -m the module's name as Python says, or leave out -m"},
-    Advice{"ModuleNotFoundError",
-           "install the module for the Python that runs the workers, or set PYTHONPATH"},
-    Advice{"No module named",
-           "install the module for the Python that runs the workers, or set PYTHONPATH"},
+    common("ModuleNotFoundError",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"),
+    common("No module named",
+           "install the module for the Python that runs the workers, or set PYTHONPATH"),
     Advice{".sh\", line ",
            "that is no Python script; with --no-python its #! line says what runs it"},
     Advice{"null bytes", "that is no Python script; a program is run with --no-python"},
@@ -91,22 +98,21 @@ constexpr std::array kByWords = {
     Advice{"No space left on device", kMoreSharedMemory, "allocate shared memory"},
     Advice{"No space left on device", kMoreSharedMemory, "/dev/shm/"},
     Advice{"No space left on device", kMoreSharedMemory, "</torch_"},
-    Advice{"No space left on device",
-           "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"},
+    common("No space left on device",
+           "make room on the disk that it wrote to: df -h; another one for logs: --log-dir"),
     // A thread or a process that could not be made, in C's, Python's and OpenMP's words.
     Advice{"Resource temporarily unavailable", kMoreThreads},
     Advice{"can't start new thread", kMoreThreads},
     Advice{"libgomp: Thread creation failed", kMoreThreads},
-    Advice{"Bus error", kMoreSharedMemory},
+    common("Bus error", kMoreSharedMemory),
     Advice{"DataLoader worker (pid",
            "the kernel or somebody else has killed a data loader's process: see dmesg (OOM "
            "killer); fewer data-loader workers need less memory",
            "is killed by signal: Killed"},
     Advice{"DataLoader worker (pid",
            "run with num_workers=0 to see the error in the data set's own code"},
-    Advice{"usage: ", "correct the arguments behind the script's name"},
-    Advice{"can't open file", "correct the path of the script; it is looked up on each node"},
-    Advice{"Permission denied", "give this user access to the file that is named above"},
+    common("can't open file", "correct the path of the script; it is looked up on each node"),
+    common("Permission denied", "give this user access to the file that is named above"),
     Advice{"Watchdog caught collective operation timeout",  // NCCL's, before it aborts
            "see what each rank did then, in the logs of all nodes: one did not come to that "
            "collective; while it hangs, ddpctl stacks shows which"},
@@ -212,11 +218,13 @@ constexpr std::array kByError = {
 };
 constexpr std::string_view kOtherError = "look at the lines above, and at the other nodes' logs";
 
-// The first entry whose words are in `said`; nullptr for none.
-const Advice* find_words(std::span<const Advice> advices, std::string_view said) {
+// The first entry whose words are in `said`, or in `cause` where they are common; nullptr for none.
+const Advice* find_words(std::span<const Advice> advices, std::string_view said,
+                         std::string_view cause) {
   auto found = std::ranges::find_if(advices, [&](const Advice& advice) {
-    return said.find(advice.words) != std::string_view::npos &&
-           said.find(advice.also) != std::string_view::npos;
+    std::string_view where = advice.is_common ? cause : said;
+    return where.find(advice.words) != std::string_view::npos &&
+           where.find(advice.also) != std::string_view::npos;
   });
   return found == advices.end() ? nullptr : &*found;
 }
@@ -292,12 +300,25 @@ std::string by_end(const rendezvous::Failure& failure, const LogLoss& log_loss) 
          (failure.node.empty() ? "that node" : failure.node);
 }
 
+// As argparse, getopt programs and the like say it before they end with 2.
+bool has_usage(const rendezvous::Failure& failure) {
+  if (failure.status.exit_code != 2) return false;
+  return std::ranges::any_of(lines_of(failure.message + "\n" + failure.stderr_tail),
+                             [](const std::string& line) {
+                               return line.starts_with("usage: ") || line.starts_with("Usage: ");
+                             });
+}
+
 std::string by_failure(const JobReport& report) {
   const rendezvous::Failure& failure = report.failures.back();
   if (!failure.suspects.empty()) return by_suspects(failure);
-  std::string words = words_of(failure);
-  const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words) : nullptr;
-  if (advice == nullptr) advice = find_words(kByWords, words);
+  const std::string words = words_of(failure);
+  const std::string cause = failure.message + "\n" + failure.traceback;
+  const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words, words) : nullptr;
+  if (advice == nullptr)
+    advice = find_words(kByWords, words, failure.message.empty() ? words : cause);
+  if (advice == nullptr && has_usage(failure))
+    return "correct the arguments behind the script's name";
   const bool was_passed_on = report.outside && failure.status.signal != 0 &&
                              process::signal_name(failure.status.signal) == report.outside->signal;
   if (advice == nullptr && was_passed_on)
@@ -333,9 +354,9 @@ std::string next_step(const JobReport& report) {
   if (report.had_succeeded_here)
     return "see on the other nodes whether the run has ended well; if so, only this node's exit "
            "code is wrong";
-  const Advice* advice = find_words(kByRefusedProof, report.error);
+  const Advice* advice = find_words(kByRefusedProof, report.error, report.error);
   if (advice == nullptr && !report.loss.empty()) return step_after_loss(report.loss);
-  if (advice == nullptr) advice = find_words(kByError, report.error);
+  if (advice == nullptr) advice = find_words(kByError, report.error, report.error);
   return std::string(advice == nullptr ? kOtherError : advice->text);
 }
 

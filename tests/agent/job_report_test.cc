@@ -250,6 +250,30 @@ TEST_SUITE("agent/report/job_report") {
     CHECK(has(to_lines({.failures = {failure}}), "    step 7"));
   }
 
+  TEST_CASE("what a worker has said in passing is no cause") {
+    rendezvous::Failure failure{.rank = 1,
+                                .pid = 7,
+                                .status = {.exit_code = 1},
+                                .message = "ValueError: loss is NaN",
+                                .stderr_tail =
+                                    "GPU memory usage: 70 GB\n"
+                                    "usage: it depends\n"
+                                    "warning: cache: Permission denied\n"
+                                    "no fused kernels: No module named 'apex'\n"
+                                    "ValueError: loss is NaN"};
+    CHECK(next_step({.failures = {failure}}).starts_with("correct what its last words above say"));
+    failure.message = "PermissionError: [Errno 13] Permission denied: '/data'";
+    CHECK(next_step({.failures = {failure}}).starts_with("give this user access"));
+    failure.message.clear();
+    CHECK(next_step({.failures = {failure}}).starts_with("install the module"));
+    failure = {.rank = 1,
+               .pid = 7,
+               .status = {.exit_code = 2},
+               .message = "t.py: error: unrecognized arguments: --lr",
+               .stderr_tail = "usage: t.py [-h]\nt.py: error: unrecognized arguments: --lr"};
+    CHECK(next_step({.failures = {failure}}).starts_with("correct the arguments"));
+  }
+
   TEST_CASE("the kernel's word stands beside the signal, and the advice follows it") {
     rendezvous::Failure failure = boom();
     failure.status = {.signal = SIGKILL};
@@ -330,7 +354,7 @@ TEST_SUITE("agent/report/job_report") {
           {"RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly",
            "run with num_workers"},
           {"ValueError: Caught ValueError in DataLoader worker process 0.", "correct what its"}}) {
-      failure.stderr_tail = words;
+      failure.message = failure.stderr_tail = words;
       CHECK(next_step({.failures = {failure}}).starts_with(step));
     }
   }

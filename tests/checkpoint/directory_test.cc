@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/support/temp_dir.h"
+#include "worker/checkpoint/mapped_file.h"
 
 namespace {
 
@@ -110,6 +111,43 @@ TEST_SUITE("ddp/checkpoint/directory") {
 
     fs::remove(place / "manifest.json");
     CHECK(inspect_checkpoint(place).error().context == prefix + "it has no readable manifest.json");
+  }
+
+  TEST_CASE_FIXTURE(Directory, "what cannot be read is not called damaged") {
+    const auto kDamaged = ddprun::make_error_code(ddprun::Errc::Protocol);
+    fs::path place = publish(1);
+    fs::remove(place / "a");
+    fs::create_symlink("a", place / "a");  // leads to itself: ELOOP
+    CHECK(inspect_checkpoint(place).error().code == std::errc::too_many_symbolic_link_levels);
+    fs::remove(place / "manifest.json");
+    fs::create_symlink("manifest.json", place / "manifest.json");
+    CHECK(inspect_checkpoint(place).error().code == std::errc::too_many_symbolic_link_levels);
+    CHECK(inspect_checkpoint(path / "none").error().code == kDamaged);
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a file that the disk cannot read is an error, and not SIGBUS") {
+    overwrite(path / "file", std::string(1 << 20, 'x'));
+    auto file = MappedFile::open(path / "file");
+    REQUIRE(file.has_value());
+    CHECK(file->read_ahead().has_value());
+    fs::resize_file(path / "file", 0);  // to look at these pages is SIGBUS, as with a bad disk
+    ddprun::Result<void> read = file->read_ahead();
+    const bool is_old_kernel = read.has_value();
+    if (is_old_kernel) {
+      MESSAGE("skipped: this kernel has no MADV_POPULATE_READ");
+    } else {
+      CHECK(read.error().code == std::errc::io_error);
+    }
+  }
+
+  TEST_CASE_FIXTURE(Directory, "a sharded checkpoint of thousands of ranks is read again") {
+    Manifest manifest{.step = 3, .world_size = 20'000, .torch_version = "", .files = {}};
+    auto hidden = begin_checkpoint(path, 3, {});
+    REQUIRE(hidden.has_value());
+    for (int i = 0; i < 20'000; ++i) manifest.files.push_back({"a", 7, 1});
+    auto place = finish_checkpoint(path, *hidden, manifest, {{"a", {"content"}}});
+    REQUIRE(place.has_value());
+    CHECK(inspect_checkpoint(*place).value().files.size() == 20'001);
   }
 
   TEST_CASE_FIXTURE(Directory, "pruning keeps the newest, and never counts a damaged one") {

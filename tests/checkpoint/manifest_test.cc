@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace {
 
 using ddprun::ddp::Manifest;
@@ -27,6 +29,17 @@ const Manifest kManifest{.step = 12,
 TEST_SUITE("ddp/checkpoint/manifest") {
   TEST_CASE("what is written is read back") {
     CHECK(parse_manifest(to_json(kManifest)).value() == kManifest);
+  }
+
+  TEST_CASE("the manifest of a sharded checkpoint of thousands of ranks has a line for each file") {
+    Manifest large = kManifest;
+    for (int rank = 0; rank < 20'000; ++rank)
+      large.files.push_back({"model-" + std::to_string(rank) + "-of-20000.safetensors", 1, 2});
+    const std::string text = to_json(large);
+    CHECK(std::count(text.begin(), text.end(), '\n') < 20'020);
+    CHECK(parse_manifest(text).value() == large);
+    large.files.clear();
+    CHECK(parse_manifest(to_json(large)).value() == large);
   }
 
   TEST_CASE("a manifest from before rounds were written is read") {

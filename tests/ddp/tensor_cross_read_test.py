@@ -123,6 +123,13 @@ class Bench:
         assert "exec', which no file of tensors needs" in self.refusal(path), self.refusal(path)
         torch.save(torch.nn.Linear(1, 1), path)
         assert "which no file of tensors needs" in self.refusal(path), self.refusal(path)
+        for pending in (torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag):
+            torch.save({"w": pending}, path)
+            assert "resolve_conj()" in self.refusal(path), self.refusal(path)
+        torch.save({"\x1b[2Jw\ngood: /x": torch.ones(1), "seed": 2**64 - 1}, path)
+        shown = subprocess.run([self.ddpctl, "ckpt", "show", str(path)], capture_output=True, text=True, check=True)
+        assert "\\x1b[2Jw\\x0agood: /x" in shown.stdout and "\x1b" not in shown.stdout, shown
+        assert f"seed = {2**64 - 1}" in shown.stdout, shown
         torch.save({"w": torch.ones(1).expand(1000)}, path)
         assert "'w' has more elements than its storage" in self.refusal(path), self.refusal(path)
         torch.save({"w": torch.ones(1)}, path, _use_new_zipfile_serialization=False)

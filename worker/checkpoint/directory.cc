@@ -26,7 +26,7 @@ constexpr char kHiddenPrefix[] = ".unfinished-";
 constexpr char kReplacedPrefix[] = ".replaced-";
 constexpr char kDamagedPrefix[] = ".damaged-";
 constexpr auto kAbandoned = std::chrono::hours(1);
-constexpr std::uint64_t kMaxManifestBytes = 1 << 20;
+constexpr std::uint64_t kMaxManifestBytes = 64 << 20;  // of hundreds of thousands of files
 
 std::string step_name(std::int64_t step) {
   std::string digits = std::to_string(step);
@@ -41,6 +41,13 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
 
 Error damaged(const fs::path& path, const std::string& what) {
   return Error{Errc::Protocol, path.string() + ": " + what};
+}
+
+// Not there, or no such file; another failure to read says nothing of the file.
+bool says_it_is_none(const Error& error) {
+  return error.code == std::errc::no_such_file_or_directory ||
+         error.code == std::errc::not_a_directory || error.code == std::errc::is_a_directory ||
+         error.code == make_error_code(Errc::LimitExceeded);
 }
 
 Error failed(const std::error_code& code, const std::string& what) {
@@ -143,6 +150,11 @@ Result<void> write_all(const fs::path& folder, Manifest& manifest,
     manifest.files.push_back(*entry);
   }
   std::string json = to_json(manifest);
+  if (json.size() > kMaxManifestBytes) {
+    return Error{Errc::LimitExceeded, folder.string() + ": a manifest of " +
+                                          std::to_string(manifest.files.size()) +
+                                          " files could not be read again"};
+  }
   Result<FileEntry> entry = write_durably(folder / kManifestName, {json});
   if (!entry) return entry.error();
   return sync_folder(folder);
@@ -150,7 +162,10 @@ Result<void> write_all(const fs::path& folder, Manifest& manifest,
 
 Result<Manifest> read_manifest(const fs::path& checkpoint) {
   Result<std::string> json = read_file(checkpoint / kManifestName, kMaxManifestBytes);
-  if (!json) return damaged(checkpoint, "it has no readable " + std::string(kManifestName));
+  if (!json && says_it_is_none(json.error())) {
+    return damaged(checkpoint, "it has no readable " + std::string(kManifestName));
+  }
+  if (!json) return json.error();
   Result<Manifest> manifest = parse_manifest(*json);
   if (!manifest) {
     return Error{manifest.error().code, checkpoint.string() + ": " + manifest.error().context};
@@ -228,6 +243,9 @@ Result<Manifest> inspect_checkpoint(const fs::path& path) {
   for (const FileEntry& file : manifest->files) {
     std::error_code error;
     std::uint64_t size = fs::file_size(path / file.name, error);
+    if (error && !says_it_is_none({error, ""})) {
+      return failed(error, "look at " + (path / file.name).string());
+    }
     if (error) return damaged(path, file.name + " is missing");
     if (size != file.size_bytes) {
       return damaged(path, file.name + " has " + std::to_string(size) + " bytes instead of " +
@@ -251,7 +269,10 @@ Result<Manifest> verify_checkpoint(const fs::path& path) {
 Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& entry) {
   Result<MappedFile> file = MappedFile::open(path / entry.name);
   if (!file) return file;
-  file->read_ahead();
+  Result<void> read = file->read_ahead();
+  if (!read) {
+    return Error{read.error().code, (path / entry.name).string() + ": " + read.error().context};
+  }
   const std::string_view bytes = file->bytes();
   if (bytes.size() != entry.size_bytes ||
       parallel_crc32c(bytes.data(), bytes.size()) != entry.crc32c) {

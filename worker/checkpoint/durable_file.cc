@@ -157,7 +157,7 @@ Result<void> sync_folder(const std::filesystem::path& path) {
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO would wait
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
     return system_error(errno, "open " + path.string());

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <utility>
 
 #include "store/base/fd.h"
@@ -32,13 +34,18 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   return mapped;
 }
 
-void MappedFile::read_ahead() {
+Result<void> MappedFile::read_ahead() {
+  std::atomic<bool> has_failed = false;
   static constexpr std::size_t kPartBytes = 8 << 20;
-  parallel_for((size_ + kPartBytes - 1) / kPartBytes, memory_threads(), [this](std::size_t i) {
+  parallel_for((size_ + kPartBytes - 1) / kPartBytes, memory_threads(), [&](std::size_t i) {
     const std::size_t begin = i * kPartBytes;
-    // Before Linux 5.14 this does nothing: pages come as they are looked at.
-    ::madvise(data_ + begin, std::min(kPartBytes, size_ - begin), MADV_POPULATE_READ);
+    // Before Linux 5.14 this does nothing (EINVAL): pages come as they are looked at.
+    const int result =
+        ::madvise(data_ + begin, std::min(kPartBytes, size_ - begin), MADV_POPULATE_READ);
+    if (result != 0 && (errno == EFAULT || errno == EHWPOISON)) has_failed = true;
   });
+  if (has_failed) return system_error(EIO, "read it");
+  return {};
 }
 
 MappedFile::~MappedFile() {

@@ -25,8 +25,9 @@ class MappedFile {
 
   std::string_view bytes() const { return {data_, size_}; }
 
-  // Brings the whole file in at once, which is faster than page by page as it is looked at.
-  void read_ahead();
+  // Brings the whole file in at once, which is faster than page by page as it is looked at.  Fails
+  // where the disk cannot read it (EIO); before Linux 5.14 the process ends later, by SIGBUS.
+  Result<void> read_ahead();
 
   // The same bytes; writing to them changes this process's copy, never the file.
   char* data() { return data_; }

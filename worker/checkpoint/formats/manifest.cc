@@ -26,20 +26,23 @@ bool is_plain_name(const std::string& name) {
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
-  Json files = Json::array();
-  for (const FileEntry& file : manifest.files) {
-    files.push_back(
-        {{"name", file.name}, {"size_bytes", file.size_bytes}, {"crc32c", file.crc32c}});
-  }
   Json json = {{"format", kFormat},
                {"step", manifest.step},
                {"world_size", manifest.world_size},
                {"torch_version", manifest.torch_version},
                {"run_uuid", manifest.generation.run_uuid},
-               {"round", manifest.generation.round},
-               {"files", files}};
+               {"round", manifest.generation.round}};
   if (manifest.metric) json["metric"] = *manifest.metric;
-  return json.dump(2) + "\n";
+  std::string text = json.dump(2);
+  text.resize(text.size() - 2);  // the end of the object, which goes on
+  text += ",\n  \"files\": [";
+  for (const FileEntry& file : manifest.files) {
+    text += &file == &manifest.files.front() ? "\n    " : ",\n    ";
+    text += "{\"name\": " + Json(file.name).dump() +
+            ", \"size_bytes\": " + std::to_string(file.size_bytes) +
+            ", \"crc32c\": " + std::to_string(file.crc32c) + "}";
+  }
+  return text + "\n  ]\n}\n";
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {

@@ -177,8 +177,15 @@ class Machine {
 
   void long_integer() {
     std::uint64_t length = number(1);
-    if (length > sizeof(std::uint64_t)) throw Refused{"it has a number of more than 64 bits"};
-    std::uint64_t value = number(length);
+    const bool may_be_unsigned = length == sizeof(std::uint64_t) + 1;
+    if (length > sizeof(std::uint64_t) && !may_be_unsigned)
+      throw Refused{"it has a number of more than 64 bits"};
+    std::uint64_t value = number(std::min<std::uint64_t>(length, sizeof value));
+    if (may_be_unsigned) {
+      if (number(1) != 0) throw Refused{"it has a number of more than 64 bits"};
+      push(Kind::Text)->text = std::to_string(value);
+      return;
+    }
     if (length > 0 && length < sizeof value && (value >> (8 * length - 1) & 1) != 0) {
       value |= ~std::uint64_t{0} << (8 * length);  // two's complement
     }
@@ -220,6 +227,16 @@ class Machine {
     return values;
   }
 
+  // {'conj': True} or {'neg': True}: the bytes are not yet the values.
+  static void check_metadata(const Node& metadata) {
+    for (const Node* item : metadata.items) {
+      if (item->text != "conj" && item->text != "neg") continue;
+      throw Refused{
+          "a tensor is a view that is still to be conjugated or negated: save its "
+          "resolve_conj().resolve_neg()"};
+    }
+  }
+
   // (storage, offset, shape, strides, needs gradient, hooks[, dtype in version 3][, metadata])
   void tensor(const std::vector<Node*>& arguments, bool is_version3) {
     const std::size_t least = is_version3 ? 7 : 6;
@@ -238,7 +255,9 @@ class Machine {
       if (!dtype || arguments[6]->kind != Kind::Global) throw Refused{"a tensor has no dtype"};
       made->dtype = dtype->ours;
     }
+    if (made->dtype.empty()) throw Refused{"a tensor has a storage without a dtype"};
     if (made->shape.size() != made->strides.size()) throw Refused{"a tensor's strides do not fit"};
+    if (arguments.size() > least) check_metadata(*arguments[least]);
   }
 
   void reduce() {
