@@ -97,10 +97,19 @@ store::Async<bool> Dialer::is_here() {
       config_.endpoint, mono_now() + one_attempt(time_left()).connect_timeout);
   if (!addresses) co_return addresses.error();
   std::vector<std::string> own = store::own_addresses();
-  co_return std::ranges::any_of(*addresses, [&](const auto& address) {
+  auto is_own = [&](const auto& address) {
     return address.address().is_loopback() ||
            std::ranges::find(own, store::numeric(address.address())) != own.end();
-  });
+  };
+  const bool is_here = std::ranges::any_of(*addresses, is_own);
+  auto other = std::ranges::find_if_not(*addresses, is_own);
+  if (is_here && other != addresses->end() && !std::exchange(is_ambiguity_told_, true)) {
+    parts_.log(config_.endpoint.host + " is this machine's name and also that of " +
+               store::numeric(other->address()) +
+               ": if that is another node of the run, each hosts a run of its own; let "
+               "--rdzv-endpoint name one machine");
+  }
+  co_return is_here;
 }
 
 std::vector<std::uint16_t> Dialer::ports() const {

@@ -69,6 +69,7 @@ class Dialer {
   store::Resolver resolver_;  // the endpoint is asked for with each attempt
   Duration timeout_{};        // of the attempt under way; zero: none
   MonoTime deadline_ = MonoTime::max();
+  bool is_ambiguity_told_ = false;  // of a name that is another machine's as well
 };
 
 }  // namespace ddprun::rendezvous

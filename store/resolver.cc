@@ -29,7 +29,7 @@ namespace {
 
 constexpr Duration kKeepAnswer = std::chrono::seconds(5);
 constexpr Duration kKeepFailure = std::chrono::seconds(1);
-// How long a newer answer is waited for where there is an old one.
+// How long a newer answer is waited for where there is an old one, since it was asked for.
 constexpr Duration kPatience = std::chrono::milliseconds(300);
 
 // As Asio's own resolver says it.
@@ -149,6 +149,7 @@ struct Resolver::Entry {
   std::optional<Error> failure;        // of the last look-up
   MonoTime until{};                    // so long no other is needed
   std::shared_ptr<void> lookup;        // the one under way; nullptr for none
+  MonoTime asked_at{};                 // when that began
   Event answered;                      // by it
   asio::steady_timer slow;             // for the line about it
   bool is_told = false;                // since an answer came
@@ -182,7 +183,7 @@ Async<Addresses> Resolver::resolve(Endpoint endpoint, MonoTime deadline) {
   std::shared_ptr<Entry> entry = of_name;
   if (clock_() >= entry->until) {
     if (!entry->lookup) look_up(entry, endpoint);
-    MonoTime until = entry->addresses ? std::min(deadline, mono_now() + kPatience) : deadline;
+    MonoTime until = entry->addresses ? std::min(deadline, entry->asked_at + kPatience) : deadline;
     while (entry->lookup && mono_now() < until) co_await entry->answered.wait_until(until);
   }
   if (!entry->addresses) co_return entry->lookup ? no_answer(endpoint.host) : *entry->failure;
@@ -216,6 +217,7 @@ void Resolver::look_up(const std::shared_ptr<Entry>& entry, Endpoint endpoint) {
     asking->slow.cancel();
     asking->answered.notify();
   };
+  entry->asked_at = mono_now();
   entry->lookup = lookup_(std::move(endpoint), std::move(on_answer));
 }
 

@@ -184,6 +184,9 @@ constexpr std::array kByError = {
            "see that this machine has a route there; for 127.0.0.1: ip link set lo up"},
     Advice{"another run", "give each run an --rdzv-id or an endpoint of its own"},
     Advice{"--rdzv-id=", "give each run an --rdzv-id or an endpoint of its own"},
+    Advice{"this node was refused",
+           "the run that was there had ended: start all nodes for another one",
+           ": the run is over"},
     Advice{"this node was refused", "start all nodes with the same options; correct this one's"},
     Advice{"the name service does not answer",
            "see why names are not looked up on this machine: getent hosts NAME; or give the "

@@ -28,6 +28,8 @@ Policy policy_of(const State& state, const Config& config) {
     policy.keep_alive_max_attempt = state.keep_alive->keep_alive_max_attempt;
     policy.lease_grace = state.keep_alive->lease_grace;
   }
+  // The run's, also under the next host.
+  if (const command::Round* last = last_known(state)) policy.max_restarts = last->max_restarts;
   return policy;
 }
 

@@ -864,6 +864,14 @@ TEST_CASE("Member: what it goes by it brings to the next coordinator") {
   CHECK(play.resume().join.policy.lease() == 8s);
 }
 
+TEST_CASE("Member: the run's restarts are what they were under the next host, too") {
+  Joined play;
+  CHECK(play.hears(command::Round{.number = 0, .max_restarts = 7}) == "round 0");
+  play.loses_connection();
+  play.connects();
+  CHECK(play.resume().join.policy.max_restarts == 7);
+}
+
 TEST_CASE("Member: a patient run's keep-alive is not cut short by its own") {
   Joined play;
   command::KeepAlive rules{
