@@ -232,6 +232,10 @@ const Advice* find_words(std::span<const Advice> advices, std::string_view said,
   return found == advices.end() ? nullptr : &*found;
 }
 
+const Advice* find_words(std::span<const Advice> advices, std::string_view said) {
+  return find_words(advices, said, said);
+}
+
 // What std::terminate() says of a thread that is cut off in its middle.  Under any launcher torch
 // 2.15's Gloo does it in every second run of four ranks: its thread lets go of the last
 // collective's tensor while Python ends.  After a barrier it holds none of Python's.
@@ -317,7 +321,7 @@ std::string by_failure(const JobReport& report) {
   if (!failure.suspects.empty()) return by_suspects(failure);
   const std::string words = words_of(failure);
   const std::string cause = failure.message + "\n" + failure.traceback;
-  const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words, words) : nullptr;
+  const Advice* advice = failure.pid == 0 ? find_words(kByRefusal, words) : nullptr;
   if (advice == nullptr)
     advice = find_words(kByWords, words, failure.message.empty() ? words : cause);
   if (advice == nullptr && has_usage(failure))
@@ -357,9 +361,9 @@ std::string next_step(const JobReport& report) {
   if (report.had_succeeded_here)
     return "see on the other nodes whether the run has ended well; if so, only this node's exit "
            "code is wrong";
-  const Advice* advice = find_words(kByRefusedProof, report.error, report.error);
+  const Advice* advice = find_words(kByRefusedProof, report.error);
   if (advice == nullptr && !report.loss.empty()) return step_after_loss(report.loss);
-  if (advice == nullptr) advice = find_words(kByError, report.error, report.error);
+  if (advice == nullptr) advice = find_words(kByError, report.error);
   return std::string(advice == nullptr ? kOtherError : advice->text);
 }
 

@@ -61,6 +61,16 @@ void step_beside_oracle(ProcessGroup& group, DistributedDataParallel<Net>& model
   average_gradients(group, *reference);
 }
 
+// So many steps, and after each the gradients are the oracle's.
+template <class Net, class Loss>
+void steps_beside_oracle(ProcessGroup& group, DistributedDataParallel<Net>& model, Net& net,
+                         Net& reference, int count, Loss loss_of) {
+  for (int step = 0; step < count; ++step) {
+    step_beside_oracle(group, model, reference, step, loss_of);
+    expect_same_gradients(*net, *reference, "step " + std::to_string(step));
+  }
+}
+
 // Trains a wrapped module beside the bare copy.
 template <class Net, class Loss>
 void train_beside_oracle(ProcessGroup group, Net net, Net reference,
@@ -652,11 +662,7 @@ TEST_SUITE("ddp/data_parallel") {
             expect(thrown.starts_with(problem), "it says " + std::string(problem) + ": " + thrown);
           }
           failing.remove_hook(hook);
-          Mixed reference = nets[2 * rank + 1];
-          for (int step = 1; step < 4; ++step) {
-            step_beside_oracle(group, model, reference, step, mixed_loss);
-            expect_same_gradients(*net, *reference, "step " + std::to_string(step));
-          }
+          steps_beside_oracle(group, model, net, nets[2 * rank + 1], 3, mixed_loss);
         });
       }
     }
@@ -750,10 +756,7 @@ TEST_SUITE("ddp/data_parallel") {
       Mixed net = nets[2 * rank], reference = nets[2 * rank + 1];
       DistributedDataParallel<Mixed> model(net, group, {.static_graph = true});
       mixed_loss(net, group.rank(), 7).backward();
-      for (int step = 0; step < 3; ++step) {
-        step_beside_oracle(group, model, reference, step, mixed_loss);
-        expect_same_gradients(*net, *reference, "step " + std::to_string(step));
-      }
+      steps_beside_oracle(group, model, net, reference, 3, mixed_loss);
     });
   }
 
@@ -763,18 +766,13 @@ TEST_SUITE("ddp/data_parallel") {
       std::vector<Mixed> nets = make_nets<Mixed>(4);
       on_ranks(2, [&](ProcessGroup group) {
         auto rank = static_cast<std::size_t>(group.rank());
-        Mixed net = nets[2 * rank];
         auto with_penalty = [](auto& model, int from, int step) {
           torch::Tensor x = inputs(from, step, {kBatch, 6}).requires_grad_();
           torch::Tensor output = model(x);
           torch::Tensor slope = torch::autograd::grad({output.sum()}, {x}, {}, true, true)[0];
           return output.square().mean() + slope.square().sum();
         };
-        DistributedDataParallel<Mixed> model(net, group, mode.options);
-        for (int step = 0; step < 3; ++step) {
-          step_beside_oracle(group, model, nets[2 * rank + 1], step, with_penalty);
-          expect_same_gradients(*net, *nets[2 * rank + 1], "step " + std::to_string(step));
-        }
+        train_beside_oracle(group, nets[2 * rank], nets[2 * rank + 1], mode.options, with_penalty);
       });
     }
   }

@@ -43,6 +43,10 @@ Error damaged(const fs::path& path, const std::string& what) {
   return Error{Errc::Protocol, path.string() + ": " + what};
 }
 
+Error about(const fs::path& path, const Error& error) {
+  return Error{error.code, path.string() + ": " + error.context};
+}
+
 // Not there, or no such file; another failure to read says nothing of the file.
 bool says_it_is_none(const Error& error) {
   return error.code == std::errc::no_such_file_or_directory ||
@@ -167,9 +171,7 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
   }
   if (!json) return json.error();
   Result<Manifest> manifest = parse_manifest(*json);
-  if (!manifest) {
-    return Error{manifest.error().code, checkpoint.string() + ": " + manifest.error().context};
-  }
+  if (!manifest) return about(checkpoint, manifest.error());
   return manifest;
 }
 
@@ -270,9 +272,7 @@ Result<MappedFile> map_checkpoint_file(const fs::path& path, const FileEntry& en
   Result<MappedFile> file = MappedFile::open(path / entry.name);
   if (!file) return file;
   Result<void> read = file->read_ahead();
-  if (!read) {
-    return Error{read.error().code, (path / entry.name).string() + ": " + read.error().context};
-  }
+  if (!read) return about(path / entry.name, read.error());
   const std::string_view bytes = file->bytes();
   if (bytes.size() != entry.size_bytes ||
       parallel_crc32c(bytes.data(), bytes.size()) != entry.crc32c) {

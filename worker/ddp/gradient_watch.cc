@@ -24,23 +24,31 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
   bool is_static = false;
   std::vector<std::pair<std::uintptr_t, Accumulator>> hooks;
 
-  std::mutex mutex;         // gradients on several devices come on several threads
-  std::optional<int> pass;  // autograd's number of the one that runs, or that has failed
-  bool is_from_outputs = false;
-  bool has_brought_any = false;
+  struct Pass {
+    int number = 0;                // autograd's
+    bool is_from_outputs = false;  // it has reached an output
+    bool has_brought_any = false;
+  };
+  // What has come since expect().
+  struct Step {
+    bool has_outputs = false;
+    bool has_reached_output = false;
+    bool has_reduced = false;
+    std::vector<std::optional<int>> came_in;  // the pass that has brought each gradient
+  };
+
+  std::mutex mutex;          // gradients on several devices come on several threads
+  std::optional<Pass> pass;  // the one that runs, or that has failed
+  Step step;
   bool is_expecting = false;
-  bool has_outputs = false;         // of the forward before
-  bool has_reached_output = false;  // a pass since then
-  bool has_others = false;          // gradients that came while none were expected
-  bool has_reduced = false;         // since expect()
+  bool has_others = false;  // gradients that came while none were expected
   bool has_learned = false;
   std::vector<char> is_wanted;
-  std::vector<std::optional<int>> came_in;  // the pass that has brought each gradient
 
   void reached_output() {
     const int current = torch::autograd::get_current_graph_task_id();
     std::lock_guard lock(mutex);
-    if (pass != current) {
+    if (!pass || pass->number != current) {
       if (pass && is_static && !has_learned) {
         throw DdpError(
             "backward() of a static graph that failed in its first step cannot be repeated: call "
@@ -48,8 +56,8 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
       }
       begin(current);
     }
-    is_from_outputs = true;
-    has_reached_output = true;
+    pass->is_from_outputs = true;
+    step.has_reached_output = true;
   }
 
   void arrived(std::size_t index) {
@@ -59,55 +67,56 @@ struct GradientWatch::State : std::enable_shared_from_this<State> {
       if (!is_expecting) return;
       begin(torch::autograd::get_current_graph_task_id());
     }
-    has_brought_any = true;
+    pass->has_brought_any = true;
     if (is_aside()) return;
-    if (is_from_outputs && came_in[index] && came_in[index] != pass) {
-      is_from_outputs = false;  // what the program does with its parameters later is another pass
+    std::optional<int>& came_in = step.came_in[index];
+    if (pass->is_from_outputs && came_in && came_in != pass->number) {
+      pass->is_from_outputs = false;  // what the program does with its parameters is another pass
       throw DdpError(
           "backward() was called again after the gradients of this step were reduced; what it adds "
           "would stay on this rank. Call backward() once after each forward(), with the sum of the "
           "losses, or run the earlier forwards and their backwards within no_sync()");
     }
-    came_in[index] = pass;
+    came_in = pass->number;
   }
 
   // A static graph may use parameters beside its outputs, as a penalty on them does, before the
   // outputs' own backward: the Reducer counts such a use, and waits for the others of the step.
   bool is_aside() const {
-    return is_static && has_outputs && !is_from_outputs && !has_reached_output;
+    return is_static && step.has_outputs && !pass->is_from_outputs && !step.has_reached_output;
   }
 
+  void begin_step() { step = {.came_in = std::vector<std::optional<int>>(is_wanted.size())}; }
+
   void begin(int current) {
-    pass = current;
-    is_from_outputs = false;
-    has_brought_any = false;
+    pass = Pass{.number = current};
     torch::autograd::Engine::get_default_engine().queue_callback(
         [weak = weak_from_this(), current] {
           if (auto state = weak.lock()) state->ended(current);
         });
   }
 
-  void ended(int ended_pass) {
+  void ended(int number) {
     std::vector<std::size_t> missing;
     {
       std::lock_guard lock(mutex);
-      if (!has_brought_any || is_aside()) {
-        if (pass == ended_pass) pass.reset();
+      if (!pass || pass->number != number) return;
+      if (!pass->has_brought_any || is_aside()) {
+        pass.reset();
         return;
       }
       const bool learns = is_static && !has_learned;
-      for (std::size_t i = 0; i < came_in.size(); ++i) {
-        if (learns) is_wanted[i] = came_in[i].has_value();
-        if (is_wanted[i] && !came_in[i]) missing.push_back(i);
-        if (learns)
-          came_in[i] = ended_pass;  // all are reduced now, and the others not in this step
+      for (std::size_t i = 0; i < step.came_in.size(); ++i) {
+        if (learns) is_wanted[i] = step.came_in[i].has_value();
+        if (is_wanted[i] && !step.came_in[i]) missing.push_back(i);
+        if (learns) step.came_in[i] = number;  // all are reduced now, and others not in this step
       }
       has_learned = true;
-      has_reduced = true;
+      step.has_reduced = true;
     }
     at_end(missing);  // what it throws is a failure of the pass
     std::lock_guard lock(mutex);
-    if (pass == ended_pass) pass.reset();
+    pass.reset();
   }
 };
 
@@ -117,7 +126,7 @@ GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters, bool is_
   state_->at_end = std::move(at_end);
   state_->is_static = is_static;
   state_->is_wanted.assign(parameters.size(), 1);
-  state_->came_in.resize(parameters.size());
+  state_->begin_step();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Accumulator accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
     auto hook = [state = state_.get(), i](const torch::autograd::variable_list& outputs,
@@ -139,16 +148,13 @@ void GradientWatch::expect(const std::vector<at::Tensor>& outputs) {
   {
     std::lock_guard lock(state_->mutex);
     state_->is_expecting = true;
-    state_->pass.reset();  // one that threw has not come to its end
-    state_->has_outputs = false;
-    state_->has_reached_output = false;
     state_->has_others = false;
-    state_->has_reduced = false;
-    state_->came_in.assign(state_->came_in.size(), std::nullopt);
+    state_->pass.reset();  // one that threw has not come to its end
+    state_->begin_step();
   }
   for (const at::Tensor& output : outputs) {
     if (!output.grad_fn()) continue;
-    state_->has_outputs = true;
+    state_->step.has_outputs = true;
     output.register_hook([state = state_](const at::Tensor&) { state->reached_output(); });
   }
 }
@@ -156,9 +162,8 @@ void GradientWatch::expect(const std::vector<at::Tensor>& outputs) {
 void GradientWatch::ignore() {
   std::lock_guard lock(state_->mutex);
   // The Reducer takes the next gradients for those that it still waits for.
-  if (state_->has_reduced) state_->is_expecting = false;
+  if (state_->step.has_reduced) state_->is_expecting = false;
   state_->pass.reset();
-  state_->is_from_outputs = false;
 }
 
 void GradientWatch::arrived(std::size_t index) {
@@ -172,7 +177,7 @@ bool GradientWatch::is_spoilt() const {
 
 bool GradientWatch::has_failed() const {
   std::lock_guard lock(state_->mutex);
-  return state_->pass && state_->has_brought_any;
+  return state_->pass && state_->pass->has_brought_any;
 }
 
 }  // namespace ddprun::ddp

@@ -45,6 +45,10 @@ class LoweredParameters {
     std::lock_guard lock(mutex_);
     entries_.erase(parameter.unsafeGetTensorImpl());
   }
+  bool contains(const at::Tensor& parameter) const {
+    std::lock_guard lock(mutex_);
+    return entries_.contains(parameter.unsafeGetTensorImpl());
+  }
   std::optional<Entry> find(const at::Tensor& parameter) const {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(parameter.unsafeGetTensorImpl());
@@ -120,7 +124,7 @@ struct LowPrecision::State : std::enable_shared_from_this<State> {
     }
     if (is_low) return false;
     for (const Parameter& item : parameters) {
-      if (lowered_parameters().find(item.tensor)) {
+      if (lowered_parameters().contains(item.tensor)) {
         throw DdpError(
             "mixed_precision: two DistributedDataParallel share a parameter, which has values of "
             "low precision already");
