@@ -70,6 +70,11 @@ Result<void> add_nodes_and_workers(ConfigBuilder& builder) {
   Result<std::pair<int, int>> nnodes =
       parse_nnodes(given != nullptr ? *given : OptionValue{"1:1", "--nnodes"});
   if (!nnodes) return nnodes.error();
+  if (builder.given("standalone") != nullptr && nnodes->first == 1 && nnodes->second > 1) {
+    builder.note(given->origin + "=" + given->text +
+                 ": no other node finds a --standalone run, so it begins with this one");
+    nnodes->second = 1;
+  }
   builder.nnodes = *nnodes;
   const OptionValue* node_rank = builder.given("node-rank");
   if (node_rank != nullptr && nnodes->second == 1) {

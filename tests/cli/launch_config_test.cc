@@ -340,6 +340,12 @@ TEST_SUITE("cli/config/launch_config") {
           "no --node-rank is given, so this is node 0 of 2");
     CHECK(why_not({"--nnodes=2", "--standalone", "train.py"}) ==
           "--standalone is for one node; it does not go with --nnodes=2");
+    CHECK(why_not({"--nnodes=2:4", "--standalone", "train.py"}) ==
+          "--standalone is for one node; it does not go with --nnodes=2:4");
+    LaunchConfig one = accepted({"--nnodes=1:4", "--standalone", "train.py"});
+    CHECK(one.notes.front() ==
+          "--nnodes=1:4: no other node finds a --standalone run, so it begins with this one");
+    CHECK_FALSE(one.network);
   }
 
   TEST_CASE_FIXTURE(Launch, "the settings of the rendezvous are torchelastic's") {
