@@ -37,6 +37,13 @@ std::string inner_metadata(const EventContext& context, const EventFacts& facts)
   return dump(inner);
 }
 
+// A worker's failure is torch's error_file_data, again as text: `{"message": "..."}`.
+Json raw_error(const EventFacts& facts) {
+  if (!facts.worker) return facts.raw_error.empty() ? Json() : Json(facts.raw_error);
+  if (facts.state != "FAILED") return {};
+  return dump({{"message", facts.raw_error.empty() ? "<NONE>" : facts.raw_error}});
+}
+
 }  // namespace
 
 std::string entry_point(const std::vector<std::string>& command) {
@@ -66,7 +73,7 @@ std::string to_event_line(const EventContext& context, const EventFacts& facts) 
                    {"state", facts.state},
                    {"total_run_time", run_time.count()},
                    {"rdzv_backend", context.rdzv_backend},
-                   {"raw_error", facts.raw_error.empty() ? Json() : Json(facts.raw_error)},
+                   {"raw_error", raw_error(facts)},
                    {"metadata", inner_metadata(context, facts)},
                    {"agent_restarts", context.restart_count},
                    {"duration_ms", milliseconds(facts.duration)}};

@@ -44,7 +44,7 @@ struct EventFacts {
   std::string state;                  // RENDEZVOUS, START, SUCCEEDED, FAILED, TERMINATED, ...
   std::optional<EventWorker> worker;  // of source WORKER; else AGENT
   std::optional<Duration> duration;   // of the change
-  std::string raw_error;              // of error.json, or our words; empty: null
+  std::string raw_error;              // of error.json, or our words; may be empty
   Duration total_run_time{};
   WallTime at{};
 };

@@ -64,7 +64,8 @@ TEST_SUITE("agent/report/events") {
     CHECK(event["source"] == "WORKER");
     CHECK(event["metadata"]["global_rank"] == 5);
     CHECK(event["metadata"]["worker_id"] == "4211");
-    CHECK(event["metadata"]["raw_error"].is_string());
+    json error = json::parse(event["metadata"]["raw_error"].get<std::string>());
+    CHECK(error["message"].get<std::string>().starts_with("bad "));
     CHECK(event["metadata"]["duration_ms"].is_null());
     json inner = json::parse(event["metadata"]["metadata"].get<std::string>());
     CHECK(inner["local_rank"] == json::array({1}));
