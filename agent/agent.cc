@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "agent/decide/wait_words.h"
-#include "agent/decide/whereabouts.h"
 #include "agent/flight_recorder.h"
 #include "agent/part_configs.h"
 #include "agent/report/report.h"
@@ -236,11 +235,7 @@ void Agent::perform(const std::vector<Action>& actions) {
               inspection_.begin(take.in);
             },
             [this](const action::ReportFindings& report) {
-              rendezvous::Findings findings = report.findings;
-              const auto& left_early = failures_.left_early();
-              findings.workers.insert(findings.workers.end(), left_early.begin(), left_early.end());
-              limit(findings);
-              rendezvous_.report_findings(std::move(findings));
+              rendezvous_.report_findings(failures_.with_ended(report.findings));
             },
             [this](const action::ReportSuccess&) { rendezvous_.report_success(); },
             [this](const action::LeaveRun& leave) {
@@ -518,12 +513,13 @@ void Agent::worker_exited(const WorkerExit& exit) {
   } else if (exit.status.is_success()) {
     failures_.ended_well(exit);
   } else {
-    std::string hang = hangs_.judge_failure(exit.local_rank);
-    event.failure = failures_.first_failure(exit, hang, last_exit_);
+    HangJudgement hang = hangs_.judge_failure(exit.local_rank);
+    event.failure = failures_.first_failure(exit, hang.cause, last_exit_);
     if (event.failure->log_path.empty()) event.failure->log_path = log_path_of_failures();
     event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
-    if (hang.empty()) event.wait = wait_behind(exit);
+    event.wait = hang.cause.empty() ? wait_behind(exit) : hang.wait;
+    failures_.saw_before(std::move(hang.findings));
     if (event.wait && state_.running > 1)
       logger_->warn("{}; looking what the other workers do, before they are stopped",
                     describe_briefly(*event.failure));

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "agent/decide/start_failure.h"
+#include "agent/decide/whereabouts.h"
 #include "agent/report/error_line.h"
 
 namespace ddprun::agent {
@@ -34,6 +35,7 @@ void FailureCollector::round_begins(std::uint64_t round) {
   has_start_failed_ = false;
   victims_.clear();
   left_early_.clear();
+  seen_before_.clear();
 }
 
 rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
@@ -77,6 +79,18 @@ void FailureCollector::ended_well(const WorkerExit& exit) {
   finding.pid = exit.pid;
   finding.place = rendezvous::Whereabouts::Elsewhere;
   finding.doing = rendezvous::kHadEnded;
+}
+
+rendezvous::Findings FailureCollector::with_ended(rendezvous::Findings findings) const {
+  auto add = [&findings](const rendezvous::Finding& one) {
+    bool is_known = std::ranges::find(findings.workers, one.rank, &rendezvous::Finding::rank) !=
+                    findings.workers.end();
+    if (!is_known) findings.workers.push_back(one);
+  };
+  std::ranges::for_each(left_early_, add);
+  std::ranges::for_each(seen_before_, add);
+  limit(findings);
+  return findings;
 }
 
 Duration FailureCollector::delay_of_restart() const {

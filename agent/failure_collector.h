@@ -44,8 +44,11 @@ class FailureCollector {
 
   // A worker that has ended well while the others ran on.
   void ended_well(const WorkerExit& exit);
-  // Those, for whom others may wait in vain.
-  const std::vector<rendezvous::Finding>& left_early() const { return left_early_; }
+  // What was known of workers before the first failure made them end.
+  void saw_before(std::vector<rendezvous::Finding> findings) { seen_before_ = std::move(findings); }
+  // What this node has to say of a wait that was over: `findings` of the workers that run, and
+  // those that have ended, for whom others may wait in vain.
+  rendezvous::Findings with_ended(rendezvous::Findings findings) const;
 
   // A worker that ended while the others were being stopped, `is_by_abort`: by SIGABRT.
   void ended_after(const WorkerExit& exit, bool is_by_abort);
@@ -79,6 +82,7 @@ class FailureCollector {
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;
   std::vector<rendezvous::Finding> left_early_;
+  std::vector<rendezvous::Finding> seen_before_;
   std::vector<std::string> stuck_;
   std::vector<std::string> dumps_;
 };

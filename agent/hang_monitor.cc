@@ -20,6 +20,7 @@
 #include "store/clock.h"
 #include "store/event.h"
 #include "worker/process/decide/stack_text.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/process_stats.h"
 #include "worker/process/sweep.h"
 #include "worker/process/text_file.h"
@@ -87,6 +88,7 @@ HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper
 void HangMonitor::start(bool has_other_nodes) {
   ++starts_;
   causes_.clear();
+  views_.clear();
   is_showing_stacks_ = false;
   if (config_.decide.timeout == Duration::zero() && !timers_) return;
   is_watching_ = true;
@@ -116,11 +118,21 @@ bool HangMonitor::hold_back(const WorkerExit& exit) {
   return is_held;
 }
 
-std::string HangMonitor::judge_failure(int local_rank) {
-  auto found = causes_.find(local_rank);
-  std::string cause = found == causes_.end() ? "" : found->second;
-  is_showing_stacks_ = !cause.empty() && !has_python_stacks_;
-  return cause;
+HangJudgement HangMonitor::judge_failure(int local_rank) {
+  HangJudgement judgement;
+  if (auto found = causes_.find(local_rank); found != causes_.end())
+    judgement.cause = found->second;
+  is_showing_stacks_ = !judgement.cause.empty() && !has_python_stacks_;
+  auto own = views_.find(local_rank);
+  bool has_waited =
+      !judgement.cause.empty() && own != views_.end() && own->second.activity.is_waiting == true;
+  if (!has_waited) return judgement;
+  const std::string& in = own->second.activity.collective;
+  judgement.wait = rendezvous::TimedOutWait{.in = in};
+  for (const auto& [other, view] : views_) {
+    if (other != local_rank) judgement.findings.push_back(finding_of(view, in));
+  }
+  return judgement;
 }
 
 void HangMonitor::worker_ended(const WorkerExit& exit) {
@@ -285,31 +297,45 @@ asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
     co_await stacks_.collect(std::move(*tools), std::move(targets), config_.environment,
                              config_.stack_limit);
   }
-  std::map<int, bool> waits = co_await waits_by_stacks();
+  const std::map<int, process::Activity> activities = co_await read_stacks();
+  std::map<int, bool> waits;
+  views_.clear();
+  for (const RunningWorker& worker : workers_.running()) {
+    auto found = activities.find(worker.local_rank);
+    if (found == activities.end()) continue;
+    views_[worker.local_rank] = {.rank = worker.rank, .pid = worker.pid, .activity = found->second};
+    if (auto is_waiting = found->second.is_waiting) waits[worker.local_rank] = *is_waiting;
+  }
   on(hang::event::StacksTaken{
       .collection = collection, .waits = std::move(waits), .has_python = has_python_stacks_});
 }
 
-asio::awaitable<std::map<int, bool>> HangMonitor::waits_by_stacks() {
-  constexpr std::size_t kMostBytes = 16 * 1024 * 1024;
-  std::vector<std::pair<int, std::string>> paths;
+asio::awaitable<std::map<int, process::Activity>> HangMonitor::read_stacks() {
+  struct Place {
+    std::string path;
+    std::string doing;
+  };
+  std::map<int, Place> places;
   for (const RunningWorker& worker : workers_.running()) {
-    if (worker.folder.empty()) continue;
-    for (const char* tool : {".gdb", ".eu-stack"})
-      paths.emplace_back(worker.local_rank, stacks_path(worker.folder) + tool);
+    if (!worker.folder.empty())
+      places[worker.local_rank] = {stacks_path(worker.folder), process::doing_of(worker.pid)};
   }
-  auto waits = std::make_shared<std::map<int, bool>>();
-  if (paths.empty()) co_return *waits;
+  auto activities = std::make_shared<std::map<int, process::Activity>>();
+  if (places.empty()) co_return *activities;
   std::string call = "read the stacks of the workers";
-  std::function<void()> work = [paths = std::move(paths), waits] {
-    for (const auto& [local_rank, path] : paths) {
-      auto text = process::text_of_regular_file(path, kMostBytes);
-      auto is_waiting = text ? process::waits_for_peers(*text) : std::nullopt;
-      if (is_waiting) (*waits)[local_rank] = *is_waiting;
+  std::function<void()> work = [places = std::move(places), activities] {
+    constexpr std::size_t kMostBytes = 16 * 1024 * 1024;
+    auto text_at = [](const std::string& path) {
+      return process::end_of_regular_file(path, kMostBytes).value_or("");
+    };
+    for (const auto& [local_rank, place] : places) {
+      const std::string native = text_at(place.path + ".gdb") + text_at(place.path + ".eu-stack");
+      (*activities)[local_rank] =
+          process::activity_of(native, text_at(place.path + ".py-spy"), place.doing);
     }
   };
   co_await disk_.run_and_wait(std::move(call), std::move(work));
-  co_return *waits;
+  co_return *activities;
 }
 
 void HangMonitor::abandon(int local_rank) {

@@ -21,9 +21,12 @@
 #include <vector>
 
 #include "agent/decide/hang.h"
+#include "agent/decide/whereabouts.h"
 #include "agent/timer_pipe.h"
 #include "agent/workers.h"
+#include "rendezvous/decide/findings.h"
 #include "store/task_group.h"
+#include "worker/process/decide/stack_text.h"
 #include "worker/process/io_thread.h"
 #include "worker/process/reaper.h"
 #include "worker/process/stacks.h"
@@ -36,6 +39,15 @@ struct HangMonitorConfig {
   Duration stack_limit = std::chrono::seconds(30);
   std::vector<std::string> environment{};  // of the stack tools
   std::string search_path{};               // where they are looked for
+};
+
+// Of the first failure of an attempt.
+struct HangJudgement {
+  std::string cause{};  // what hung, in words; empty: the worker has ended by itself
+  // It waited for its peers, and none of them was ended for that: what is known of the others of
+  // this node from just before its end.
+  std::optional<rendezvous::TimedOutWait> wait{};
+  std::vector<rendezvous::Finding> findings{};
 };
 
 inline constexpr const char* kHeartbeatVariable = "DDPRUN_HEARTBEAT_FILE";
@@ -71,8 +83,8 @@ class HangMonitor {
   // A worker has ended.  Returns whether on_exit hears of it later.
   bool hold_back(const WorkerExit& exit);
 
-  // The first failure of the attempt: what hung, in words; "" for an ordinary end.
-  std::string judge_failure(int local_rank);
+  // The first failure of the attempt.
+  HangJudgement judge_failure(int local_rank);
 
   bool is_taking_stacks() const { return state_.is_taking; }
 
@@ -100,7 +112,8 @@ class HangMonitor {
   std::vector<ActivitySample> sample(const std::map<int, Traces>& traces) const;
   void name_silent(const HangVerdict& verdict) const;
   boost::asio::awaitable<void> take_stacks(std::uint64_t collection);
-  boost::asio::awaitable<std::map<int, bool>> waits_by_stacks();
+  // What each worker does, by local rank, as far as its stacks tell.
+  boost::asio::awaitable<std::map<int, process::Activity>> read_stacks();
   std::set<pid_t> interrupt();
   void abandon(int local_rank);
   void keep_stack(const WorkerExit& exit);
@@ -118,6 +131,7 @@ class HangMonitor {
   hang::State state_;
   boost::asio::steady_timer timer_;    // at next_due()
   std::map<int, std::string> causes_;  // by local rank, of the current attempt
+  std::map<int, WorkerView> views_;    // likewise, when stacks were taken last
   std::vector<WorkerExit> held_;       // until on_exit_ gets them
   bool has_python_stacks_ = false;     // the last collection had a tool for them
   bool is_showing_stacks_ = false;

@@ -101,7 +101,10 @@ std::optional<HangVerdict> ActivityLog::look(const std::vector<ActivitySample>& 
   for (const ActivitySample& sample : samples) {
     Duration silence = now - activities_.at(sample.local_rank).alive_at;
     is_over = is_over || silence >= timeout_;
-    if (silence * 2 < timeout_) continue;
+    if (silence * 2 < timeout_) {
+      verdict.busy.push_back(sample.local_rank);
+      continue;
+    }
     verdict.silent.push_back(sample.local_rank);
     verdict.doing[sample.local_rank] = sample.doing;
   }
@@ -166,9 +169,12 @@ std::string describe(const HangVerdict& verdict) {
             (local_ranks.size() == 1 ? " was " : " were ") +
             (doing.empty() ? "silent as well" : doing);
   }
-  if (std::ranges::all_of(verdict.doing, [](const auto& one) { return one.second == kWaiting; })) {
-    text += "; who keeps them waiting is not known: compare the stacks of all nodes";
-  } else if (verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size()) {
+  if (!verdict.busy.empty())
+    text += ", while local " + name_ranks(verdict.busy) +
+            (verdict.busy.size() == 1 ? " was at work" : " were at work");
+  // Of one that waits for its peers the others are asked.
+  bool is_waiting = own == kWaiting;
+  if (!is_waiting && verdict.hung.size() > 1 && verdict.hung.size() == verdict.silent.size()) {
     text += "; which of them holds up the rest is not known: compare their stacks";
   }
   return text;

@@ -35,6 +35,7 @@ struct HangVerdict {
   std::vector<int> hung;             // local ranks that must be ended, the most suspect first
   std::vector<int> silent;           // all that were silent, `hung` among them
   std::map<int, std::string> doing;  // of the silent ones
+  std::vector<int> busy{};           // those that were not silent
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
   bool is_output_seen = true;        // that of hung[0]

@@ -129,7 +129,8 @@ TEST_SUITE("agent/decide/activity") {
     CHECK(node.now == MonoTime(61s));
     CHECK(verdict->hung == std::vector{2});
     CHECK(describe(*verdict) ==
-          "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep");
+          "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, "
+          "while local ranks 0, 1, 3 were at work");
   }
 
   TEST_CASE("nothing is said of output that nobody sees") {
@@ -140,7 +141,8 @@ TEST_SUITE("agent/decide/activity") {
     });
     REQUIRE(verdict);
     CHECK(describe(*verdict) ==
-          "hung: no CPU time or heartbeat for 60 s (its output is not seen without --tee)");
+          "hung: no CPU time or heartbeat for 60 s (its output is not seen without --tee), while "
+          "local ranks 0, 1, 3 were at work");
   }
 
   TEST_CASE(
@@ -187,7 +189,8 @@ TEST_SUITE("agent/decide/activity") {
     });
     REQUIRE(verdict);
     CHECK(verdict->hung == std::vector{1});
-    CHECK(describe(*verdict) == "hung: no heartbeat for 60 s");
+    CHECK(describe(*verdict) ==
+          "hung: no heartbeat for 60 s, while local ranks 0, 2, 3 were at work");
   }
 
   TEST_CASE("who waits in a collective is not the one that hangs") {
@@ -214,8 +217,9 @@ TEST_SUITE("agent/decide/activity") {
     CHECK_FALSE(none.is_clear);
     CHECK(describe(none) ==
           "hung: no output, CPU time or heartbeat for 60 s; it was waiting in a collective, while "
-          "local rank 1 was waiting in a collective; who keeps them waiting is not known: compare "
-          "the stacks of all nodes");
+          "local rank 1 was waiting in a collective");
+    none.busy = {2, 3};
+    CHECK(describe(none).ends_with(", while local ranks 2, 3 were at work"));
   }
 
   TEST_CASE("a worker that has ended is not silent") {

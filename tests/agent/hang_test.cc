@@ -180,7 +180,7 @@ TEST_SUITE("agent/decide/hang") {
     MonoTime begun = now;
     CHECK(pass(1min) == "blame 0, SIGABRT to 0, SIGABRT to 1, SIGABRT to 2");
     CHECK(now == begun + 15s);
-    CHECK(cause.ends_with("who keeps them waiting is not known: compare the stacks of all nodes"));
+    CHECK(cause.find("it was waiting in a collective") != std::string::npos);
   }
 
   TEST_CASE_FIXTURE(AllAlike, "another node ends its worker, which stops this one's") {

@@ -16,6 +16,7 @@ import sys
 import unittest
 
 from launch_test import DDPRUN, LIMIT, LaunchCase, environment, wait_until
+from nodes import STACKS_OF_A_WAIT
 
 NODE = socket.gethostname()
 SANITIZE = os.environ.get("DDPRUN_SANITIZE")
@@ -426,6 +427,21 @@ class HangTest(FaultCase):
         self.assertTrue((self.path / "heard").exists(), stderr)
         (stack,) = self.logs.glob("*_*/attempt_0/0/stack.eu-stack")
         self.assertEqual(stack.read_text(), "(ddprun: not complete, the workers were stopped)\n")
+
+    def test_one_that_works_while_the_others_wait_for_it_is_named(self):
+        tool = self.path / "py-spy"
+        tool.write_text(STACKS_OF_A_WAIT)
+        tool.chmod(0o755)
+        script = self.script("import os, time\n"
+                             "def load():\n"
+                             "    while True: pass\n"
+                             "load() if os.environ['RANK'] == '1' else time.sleep(1000)\n")
+        self.fails("--nproc-per-node=2", "--hang-timeout=2", script, code=134, PATH=f"{self.path}:/usr/bin:/bin")
+        self.assertRegex(self.last, r"FAILED: rank 1 \(pid \d+\) did not come to all_reduce: it runs in "
+                                    r"load \(worker.py:3\); rank 0 \(.*\) on \S+ waited for it and was killed by "
+                                    r"SIGABRT; hung: no CPU time or heartbeat for \d+ s .*it was waiting in a "
+                                    r"collective, while local rank 1 was at work\n")
+        self.assertIn("\n  next: see why rank 1 did not come", self.last)
 
     @needs_torch
     def test_in_a_collective_the_one_that_does_not_come_is_named(self):

@@ -57,6 +57,17 @@ def wait_until(is_reached, what):
             raise AssertionError(f"waited {LIMIT} s in vain until {what}")
         time.sleep(0.005)
 
+# What py-spy would write where rank 1 does not come.
+STACKS_OF_A_WAIT = r"""#!/bin/sh
+for pid; do :; done
+if tr '\0' '\n' < /proc/$pid/environ | grep -qx RANK=1; then
+  printf 'Thread %s (active+gil): "MainThread"\n    load (worker.py:3)\n' $pid
+else
+  printf 'Thread %s (idle): "MainThread"\n' $pid
+  echo '    all_reduce (torch/distributed/distributed_c10d.py:4181)'
+fi
+"""
+
 
 class Node:
     """One agent.  `log` is what it has said so far, `text` for a whole that has ended."""

@@ -17,7 +17,7 @@ import time
 import unittest
 
 from ddpd_process import Ddpd
-from nodes import DDPRUN, LIMIT, NodesCase, WORKER, kill, wait_until
+from nodes import DDPRUN, LIMIT, STACKS_OF_A_WAIT, NodesCase, WORKER, kill, wait_until
 
 QUICK = "--rdzv-conf=last_call_timeout=0.3,read_timeout=30,keep_alive_interval=0.2,keep_alive_max_attempt=5"
 
@@ -193,6 +193,20 @@ class MembershipTest(NodesCase):
         for node in nodes:
             self.assertEqual(node.ends(), 128 + signal.SIGABRT, node.log)
             self.assertRegex(node.log, r"FAILED: rank 4 .*hung: .*it was sleeping in \w*nanosleep")
+
+    def test_a_rank_of_another_node_that_works_while_the_others_wait_for_it_is_named(self):
+        tool = self.path / "py-spy"
+        tool.write_text(STACKS_OF_A_WAIT)
+        tool.chmod(0o755)
+        wait = ("--no-python", "sh", "-c", "[ $RANK = 1 ] && while :; do :; done; exec sleep 1000")
+        nodes = [self.node("--nnodes=2", f"--node-rank={rank}", "--hang-timeout=2", command=wait,
+                           PATH=f"{self.path}:/usr/bin:/bin") for rank in (0, 1)]
+        for node in nodes:
+            self.assertEqual(node.ends(), 128 + signal.SIGABRT, node.log)
+            self.assertRegex(node.log, r"FAILED: rank 1 \(\S+ pid \d+\) did not come to all_reduce: it runs in "
+                                       r"load \(worker.py:3\); rank 0 \(.*\) on \S+ waited for it and was killed by "
+                                       r"SIGABRT; hung: no CPU time or heartbeat for \d+ s .*it was waiting in a "
+                                       r"collective\n")
 
     def test_a_late_node_makes_the_world_larger_and_costs_no_restart(self):
         first = self.node("--nnodes=1:2", QUICK)
