@@ -255,10 +255,15 @@ void Agent::perform(const std::vector<Action>& actions) {
               leftovers_.set_asked(std::move(asked));
               bool is_from_outside =
                   state_.workers_end == WorkersEnd::ShutdownRequested || others_are_signalled_;
-              worker_signals_.stop(signal.signal, is_from_outside, [this, round = round_.number] {
-                // The workers of another round may run by now.
-                return state_.phase == Phase::Stopping && round_.number == round;
-              });
+              // What its guardian holds at the end of a lease is not to go on.
+              worker_signals_.stop({.signal = signal.signal,
+                                    .is_from_outside = is_from_outside,
+                                    .continues = !state_.kill_by},
+                                   [this, round = round_.number] {
+                                     // The workers of another round may run by now.
+                                     return state_.phase == Phase::Stopping &&
+                                            round_.number == round;
+                                   });
             },
             [this](const action::Sweep& wanted) {
               leftovers_.set_deadline(wanted.deadline);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/worker_signals.h"
 
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <utility>
@@ -35,18 +36,23 @@ asio::awaitable<void> WorkerSignals::forward_unless_sent(int signal, std::functi
   parts_.workers.signal_each(signal);
 }
 
-void WorkerSignals::stop(int signal, bool is_from_outside, std::function<bool()> is_wanted) {
-  bool may_have_it = is_from_outside && has_reports_;
-  if (!may_have_it && !parts_.stop_file.is_writing()) return parts_.workers.signal_all(signal);
-  parts_.tasks.spawn(stop_unless_sent(signal, may_have_it, std::move(is_wanted)));
+void WorkerSignals::stop(const Stop& wanted, std::function<bool()> is_wanted) {
+  bool may_have_it = wanted.is_from_outside && has_reports_;
+  if (!may_have_it && !parts_.stop_file.is_writing()) return send(wanted, false);
+  parts_.tasks.spawn(stop_unless_sent(wanted, may_have_it, std::move(is_wanted)));
 }
 
-asio::awaitable<void> WorkerSignals::stop_unless_sent(int signal, bool may_have_it,
+void WorkerSignals::send(const Stop& wanted, bool have_it) const {
+  if (!have_it) parts_.workers.signal_all(wanted.signal);
+  if (wanted.continues) parts_.workers.signal_all(SIGCONT);
+}
+
+asio::awaitable<void> WorkerSignals::stop_unless_sent(Stop wanted, bool may_have_it,
                                                       std::function<bool()> is_wanted) {
   co_await parts_.stop_file.written();
   bool have_it =
-      may_have_it && co_await relay_.reached_workers(signal, SignalRelay::kPatienceOfStop);
-  if (!have_it && is_wanted()) parts_.workers.signal_all(signal);
+      may_have_it && co_await relay_.reached_workers(wanted.signal, SignalRelay::kPatienceOfStop);
+  if (is_wanted()) send(wanted, have_it);
 }
 
 }  // namespace ddprun::agent

@@ -37,17 +37,25 @@ class WorkerSignals {
   // the signal, and would die of it.  `running`: how many of them run by then, for the log.
   void forward(int signal, std::function<int()> running);
 
-  // To their process groups, once the stop file says why.  `is_from_outside`: the workers may have
-  // been sent it.  Where this takes time, `is_wanted` says at its end whether the signal still is.
-  void stop(int signal, bool is_from_outside, std::function<bool()> is_wanted);
+  // How the workers are told to stop.
+  struct Stop {
+    int signal = 0;
+    bool is_from_outside = false;  // the workers may have been sent it
+    // SIGCONT after it, as systemd sends, so that those that somebody has stopped hear it.
+    bool continues = true;
+  };
+  // To their process groups, once the stop file says why.  Where this takes time, `is_wanted` says
+  // at its end whether the signal still is.
+  void stop(const Stop& wanted, std::function<bool()> is_wanted);
 
   // Ends all waits for the scheduler's signals.
   void close() { relay_.stop(); }
 
  private:
   boost::asio::awaitable<void> forward_unless_sent(int signal, std::function<int()> running);
-  boost::asio::awaitable<void> stop_unless_sent(int signal, bool may_have_it,
+  boost::asio::awaitable<void> stop_unless_sent(Stop wanted, bool may_have_it,
                                                 std::function<bool()> is_wanted);
+  void send(const Stop& wanted, bool have_it) const;
 
   Parts parts_;
   bool has_reports_;            // of the signals that the scheduler sends

@@ -233,7 +233,8 @@ TEST_SUITE("agent/agent") {
   }
 
   TEST_CASE_FIXTURE(Running, "one failure stops the others, and the next round starts afresh") {
-    CHECK(end(1, {.exit_code = 9}) == "report failure of rank 1: 9, SIGTERM to all");
+    CHECK(end(1, {.exit_code = 9}) ==
+          "report failure of rank 1: 9, SIGTERM to all, SIGCONT to all");
     CHECK(end(0, {.signal = SIGTERM}) == "sweep, finish output");
     rendezvous.say(rendezvous::command::Stop{.round = 0, .restart_count = 1, .max_restarts = 3});
     CHECK(done() == "join");
@@ -246,20 +247,20 @@ TEST_SUITE("agent/agent") {
     CHECK(test::run_until(loop, [this] { return !journal.empty(); }));
     CHECK(done() == "findings on 1 workers");
     rendezvous.say(rendezvous::command::Stop{.round = 0, .restart_count = 1, .max_restarts = 3});
-    CHECK(done() == "SIGTERM to all");
+    CHECK(done() == "SIGTERM to all, SIGCONT to all");
   }
 
   TEST_CASE_FIXTURE(Running,
                     "the rendezvous asks for the same, and a signal does not wait for it") {
     rendezvous.say(rendezvous::command::Inspect{.round = 0, .in = "all_reduce"});
     CHECK(done() == "nothing");
-    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, SIGTERM to all");
+    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, SIGTERM to all, SIGCONT to all");
   }
 
   TEST_CASE_FIXTURE(Running, "a stop from the rendezvous waits for the sweep before it joins") {
     is_sweep_slow = true;
     rendezvous.say(rendezvous::command::Stop{.round = 0});
-    CHECK(done() == "SIGTERM to all");
+    CHECK(done() == "SIGTERM to all, SIGCONT to all");
     end(0, {.signal = SIGTERM});
     CHECK(end(1, {.signal = SIGTERM}) == "sweep");
     is_sweep_slow = false;
@@ -269,7 +270,7 @@ TEST_SUITE("agent/agent") {
 
   TEST_CASE_FIXTURE(Running, "a signal: leave, signal, sweep, and left only after the sweep") {
     is_sweep_slow = true;
-    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, SIGTERM to all");
+    CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, SIGTERM to all, SIGCONT to all");
     CHECK(end(0, {.signal = SIGTERM}) == "nothing");
     CHECK(end(1, {.signal = SIGTERM}) == "sweep");
     is_sweep_slow = false;
@@ -310,7 +311,7 @@ TEST_SUITE("agent/agent") {
   TEST_CASE("SIGKILL follows when the grace is over, and no sooner") {
     Running node(20ms);
     MonoTime began = mono_now();
-    CHECK(node.signal(SIGTERM).ends_with("SIGTERM to all"));
+    CHECK(node.signal(SIGTERM).ends_with("SIGTERM to all, SIGCONT to all"));
     CHECK(test::run_until(node.loop, [&] { return !node.journal.empty(); }));
     CHECK(mono_now() - began >= 20ms);
     CHECK(node.done() == "kill all");
@@ -338,7 +339,7 @@ TEST_SUITE("agent/agent") {
 
   TEST_CASE_FIXTURE(Running, "a run that ends without a reason given ends the agent all the same") {
     rendezvous.say(rendezvous::command::End{.exit_code = 9});
-    CHECK(done() == "SIGTERM to all");
+    CHECK(done() == "SIGTERM to all, SIGCONT to all");
     end(0, {.signal = SIGTERM});
     workers.end(1, {.signal = SIGTERM});
     CHECK(done_by_the_end().ends_with("left, close"));
@@ -412,7 +413,8 @@ TEST_SUITE("agent/agent") {
     round.ranks.world_size = 2;
     rendezvous.say(round);
     workers.come_up(1, Workers::StartFailure{.started = 1, .why = "no such file"});
-    CHECK(done() == "start attempt 0, report final failure of rank 1: 127, SIGTERM to all");
+    CHECK(done() ==
+          "start attempt 0, report final failure of rank 1: 127, SIGTERM to all, SIGCONT to all");
     CHECK(end(0, {.signal = SIGTERM}) == "sweep, finish output");
     rendezvous.end(127);
     CHECK(done_by_the_end() == "closing report, left, close");

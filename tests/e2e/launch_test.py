@@ -259,6 +259,26 @@ class FailureTest(LaunchCase):
         run = self.ddprun("--no-python", "sh", "-c", "kill -SEGV $$$$")
         self.assertEqual(run.returncode, 139, run.stderr)
 
+    def test_a_stopped_worker_hears_that_it_is_to_end(self):
+        script = self.script(
+            "import os, pathlib, signal, sys, time\n"
+            "def end(*_):\n"
+            "    open('heard', 'w').close()\n"
+            "    sys.exit(1)\n"
+            "if os.environ['RANK'] == '0':\n"
+            "    signal.signal(signal.SIGTERM, end)\n"
+            "    pathlib.Path('pid.new').write_text(str(os.getpid()))\n"
+            "    os.rename('pid.new', 'pid')\n"
+            "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+            "    time.sleep(1000)\n"
+            "while not os.path.exists('pid'): time.sleep(0.01)\n"
+            "stat = pathlib.Path('/proc', pathlib.Path('pid').read_text(), 'stat')\n"
+            "while stat.read_text().rpartition(')')[2].split()[0] != 'T': time.sleep(0.01)\n"
+            "sys.exit(9)\n")
+        run = self.ddprun("--nproc-per-node=2", f"--shutdown-timeout={LIMIT * 10}", script)
+        self.assertEqual(run.returncode, 9, run.stderr)
+        self.assertTrue((self.path / "heard").exists(), run.stderr)
+
     def test_the_last_words_of_the_failed_worker_are_repeated_at_the_end(self):
         run = self.ddprun("--nproc-per-node=2", "--redirects=3", "--no-python", "sh", "-c",
                           "[ $RANK = 0 ] && exec sleep 1000; echo noise; echo 'the disk is full' >&2; exit 3")
