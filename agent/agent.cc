@@ -232,7 +232,8 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::TakeStacks& take) {
               timeline_.draw({.thread = kAgentThread, .name = "takes stacks"});
-              inspection_.begin(take.in);
+              failures_.inspection_begins(take.wait, std::exchange(seen_before_hang_, {}));
+              inspection_.begin(take.wait);
             },
             [this](const action::ReportFindings& report) {
               rendezvous_.report_findings(failures_.with_ended(report.findings));
@@ -405,9 +406,10 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
 }
 
 void Agent::inspect_ordered(const rendezvous::command::Inspect& inspect) {
-  if (state_.phase == Phase::Running)
+  if (state_.phase == Phase::Running && !inspect.has_lost_peer)
     logger_->warn("{}; looking what the workers here do, before they are stopped", inspect.why);
-  on(event::InspectOrdered{inspect.in});
+  on(event::InspectOrdered{
+      {.in = inspect.in, .is_idle = inspect.is_idle, .has_lost_peer = inspect.has_lost_peer}});
 }
 
 void Agent::run_ended(const rendezvous::command::End& end) {
@@ -513,6 +515,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
   event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, read_clocks());
   if (state_.phase != Phase::Running) {
+    if (state_.phase == Phase::Inspecting) failures_.ended_in_inspection(exit);
     failures_.ended_after(exit, hangs_.is_showing_stacks());
     if (!exit.status.is_success()) event.failure = rendezvous::Failure{.status = exit.status};
   } else if (exit.status.is_success()) {
@@ -524,8 +527,8 @@ void Agent::worker_exited(const WorkerExit& exit) {
     event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
     event.wait = hang.cause.empty() ? wait_behind(exit) : hang.wait;
-    failures_.saw_before(std::move(hang.findings));
-    if (event.wait && state_.running > 1)
+    seen_before_hang_ = std::move(hang.findings);
+    if (event.wait && !event.wait->has_lost_peer && state_.running > 1)
       logger_->warn("{}; looking what the other workers do, before they are stopped",
                     describe_briefly(*event.failure));
     if (event.is_final) logger_->error("no restart: {}", failures_.why_no_restart());
@@ -537,12 +540,14 @@ void Agent::worker_exited(const WorkerExit& exit) {
 // The wait that was over, of this worker or of a peer that has told it by closing its connection,
 // and has not ended yet.
 std::optional<rendezvous::TimedOutWait> Agent::wait_behind(const WorkerExit& exit) const {
-  auto wait = timed_out_wait(exit);
-  if (wait || !has_lost_peer(exit)) return wait;
+  if (auto own = timed_out_wait(exit)) return own;
+  auto lost = lost_peer(exit);
+  if (!lost) return std::nullopt;
   for (const RunningWorker& worker : workers_.running()) {
-    if (wait = worker.stderr_lines ? timed_out_wait(worker.stderr_lines()) : wait; wait) break;
+    auto wait = worker.stderr_lines ? timed_out_wait(worker.stderr_lines()) : std::nullopt;
+    if (wait) return wait;
   }
-  return wait;
+  return lost;
 }
 
 // What the kernel does not let go, such as a process in D state, must not keep the job.

@@ -6,11 +6,15 @@
 #include <csignal>
 
 #include "agent/decide/start_failure.h"
+#include "agent/decide/wait_words.h"
 #include "agent/decide/whereabouts.h"
 #include "agent/report/error_line.h"
+#include "store/base/text.h"
 
 namespace ddprun::agent {
 namespace {
+
+constexpr std::size_t kMostOfDoing = 200;  // bytes
 
 // What the machine lacked for a start may be there then.
 constexpr Duration kLackPause = std::chrono::seconds(1);
@@ -35,7 +39,7 @@ void FailureCollector::round_begins(std::uint64_t round) {
   has_start_failed_ = false;
   victims_.clear();
   left_early_.clear();
-  seen_before_.clear();
+  known_.clear();
 }
 
 rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
@@ -81,6 +85,31 @@ void FailureCollector::ended_well(const WorkerExit& exit) {
   finding.doing = rendezvous::kHadEnded;
 }
 
+void FailureCollector::inspection_begins(rendezvous::TimedOutWait wait,
+                                         std::vector<rendezvous::Finding> known) {
+  wait_ = std::move(wait);
+  known_ = std::move(known);
+}
+
+void FailureCollector::ended_in_inspection(const WorkerExit& exit) {
+  WorkerView view{.rank = exit.rank, .pid = exit.pid};
+  view.timed_out = timed_out_wait(exit);
+  if (!view.timed_out) view.timed_out = lost_peer(exit);
+  rendezvous::Finding finding = finding_of(view, wait_);
+  if (exit.status.is_success()) {
+    finding.place = rendezvous::Whereabouts::Elsewhere;
+    finding.doing = rendezvous::kHadEnded;
+  } else if (!view.timed_out) {
+    std::string words = reported_error(exit.report.message, exit.report.traceback);
+    if (words.empty()) words = error_line(exit.stderr_lines);
+    finding.place = rendezvous::Whereabouts::Elsewhere;
+    finding.doing = process::to_string(exit.status) + (words.empty() ? "" : ": " + words);
+    finding.doing = cut(finding.doing.substr(0, finding.doing.find('\n')), kMostOfDoing);
+  }
+  std::erase_if(known_, [&](const rendezvous::Finding& one) { return one.rank == exit.rank; });
+  known_.push_back(std::move(finding));
+}
+
 rendezvous::Findings FailureCollector::with_ended(rendezvous::Findings findings) const {
   auto add = [&findings](const rendezvous::Finding& one) {
     bool is_known = std::ranges::find(findings.workers, one.rank, &rendezvous::Finding::rank) !=
@@ -88,7 +117,7 @@ rendezvous::Findings FailureCollector::with_ended(rendezvous::Findings findings)
     if (!is_known) findings.workers.push_back(one);
   };
   std::ranges::for_each(left_early_, add);
-  std::ranges::for_each(seen_before_, add);
+  std::ranges::for_each(known_, add);
   limit(findings);
   return findings;
 }

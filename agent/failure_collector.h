@@ -44,8 +44,11 @@ class FailureCollector {
 
   // A worker that has ended well while the others ran on.
   void ended_well(const WorkerExit& exit);
-  // What was known of workers before the first failure made them end.
-  void saw_before(std::vector<rendezvous::Finding> findings) { seen_before_ = std::move(findings); }
+  // It is seen what the workers do, since `wait` was over.  `known`: of some of them, from just
+  // before the first failure.
+  void inspection_begins(rendezvous::TimedOutWait wait, std::vector<rendezvous::Finding> known);
+  // A worker that has ended meanwhile.
+  void ended_in_inspection(const WorkerExit& exit);
   // What this node has to say of a wait that was over: `findings` of the workers that run, and
   // those that have ended, for whom others may wait in vain.
   rendezvous::Findings with_ended(rendezvous::Findings findings) const;
@@ -82,7 +85,8 @@ class FailureCollector {
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;
   std::vector<rendezvous::Finding> left_early_;
-  std::vector<rendezvous::Finding> seen_before_;
+  rendezvous::TimedOutWait wait_;           // of the inspection
+  std::vector<rendezvous::Finding> known_;  // before it, or of workers that ended in it
   std::vector<std::string> stuck_;
   std::vector<std::string> dumps_;
 };

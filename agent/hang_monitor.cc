@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "agent/log_dir.h"
+#include "store/base/count.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
 #include "store/event.h"
@@ -127,10 +128,9 @@ HangJudgement HangMonitor::judge_failure(int local_rank) {
   bool has_waited =
       !judgement.cause.empty() && own != views_.end() && own->second.activity.is_waiting == true;
   if (!has_waited) return judgement;
-  const std::string& in = own->second.activity.collective;
-  judgement.wait = rendezvous::TimedOutWait{.in = in};
+  judgement.wait = rendezvous::TimedOutWait{.in = own->second.activity.collective, .is_idle = true};
   for (const auto& [other, view] : views_) {
-    if (other != local_rank) judgement.findings.push_back(finding_of(view, in));
+    if (other != local_rank) judgement.findings.push_back(finding_of(view, *judgement.wait));
   }
   return judgement;
 }
@@ -172,7 +172,7 @@ asio::awaitable<void> HangMonitor::watch() {
     timer_.expires_at(next_due());
     co_await store::wait_for(timer_);
     MonoTime now = mono_now();
-    auto tick = hang::next_tick(state_);
+    auto tick = hang::next_tick(state_, config_.decide);
     if (tick && *tick <= now) {
       on(hang::event::Tick{});
     } else if (state_.look_at && *state_.look_at <= now && !std::exchange(is_looking_, true)) {
@@ -182,7 +182,7 @@ asio::awaitable<void> HangMonitor::watch() {
 }
 
 MonoTime HangMonitor::next_due() const {
-  auto tick = hang::next_tick(state_);
+  auto tick = hang::next_tick(state_, config_.decide);
   auto look = is_looking_ ? std::nullopt : state_.look_at;
   return std::min(tick.value_or(MonoTime::max()), look.value_or(MonoTime::max()));
 }
@@ -279,6 +279,7 @@ void HangMonitor::name_silent(const HangVerdict& verdict) const {
 
 asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
   const int interruptions = interruptions_;
+  const MonoTime until = mono_now() + config_.decide.stack_limit;
   auto tools = std::make_shared<std::vector<process::StackTool>>();
   std::string call = "look for py-spy, eu-stack and gdb";
   std::function<void()> work = [tools, search_path = config_.search_path] {
@@ -286,18 +287,22 @@ asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
   };
   co_await disk_.run_and_wait(std::move(call), std::move(work));
   if (interruptions != interruptions_) co_return;
-  std::vector<process::StackTarget> targets;
-  for (const RunningWorker& worker : workers_.running()) {
-    if (!worker.folder.empty()) targets.push_back({worker.pid, stacks_path(worker.folder)});
-  }
   has_python_stacks_ = has_python(*tools);
-  if (!tools->empty() && !targets.empty()) {
-    logger_->warn("collecting the stacks of all workers, for at most {} s",
-                  std::chrono::duration_cast<std::chrono::seconds>(config_.stack_limit).count());
-    co_await stacks_.collect(std::move(*tools), std::move(targets), config_.environment,
-                             config_.stack_limit);
+  const auto quick = process::quick_tools(*tools);
+  std::map<int, process::Activity> activities;
+  if (!quick.empty()) {
+    co_await collect(quick, {}, until);
+    activities = co_await read_stacks();
   }
-  const std::map<int, process::Activity> activities = co_await read_stacks();
+  // Where that has said of each whether it waits, the others would only take time.
+  const auto slow = process::slow_tools(*tools);
+  if (!slow.empty() && interruptions == interruptions_) {
+    std::set<int> known;
+    for (const auto& [local_rank, activity] : activities)
+      if (activity.is_waiting) known.insert(local_rank);
+    co_await collect(slow, known, until);
+  }
+  activities = co_await read_stacks();
   std::map<int, bool> waits;
   views_.clear();
   for (const RunningWorker& worker : workers_.running()) {
@@ -308,6 +313,21 @@ asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
   }
   on(hang::event::StacksTaken{
       .collection = collection, .waits = std::move(waits), .has_python = has_python_stacks_});
+}
+
+asio::awaitable<void> HangMonitor::collect(std::vector<process::StackTool> tools,
+                                           std::set<int> known, MonoTime until) {
+  std::vector<process::StackTarget> targets;
+  for (const RunningWorker& worker : workers_.running()) {
+    if (!worker.folder.empty() && !known.contains(worker.local_rank))
+      targets.push_back({worker.pid, stacks_path(worker.folder)});
+  }
+  if (targets.empty()) co_return;
+  const Duration limit = std::max(until - mono_now(), Duration(1));
+  logger_->warn("collecting the stacks of {} by {}, for at most {:.0f} s",
+                count_of(targets.size(), "worker"), process::names_of(tools),
+                std::chrono::duration<double>(limit).count());
+  co_await stacks_.collect(std::move(tools), std::move(targets), config_.environment, limit);
 }
 
 asio::awaitable<std::map<int, process::Activity>> HangMonitor::read_stacks() {

@@ -35,8 +35,7 @@ namespace ddprun::agent {
 
 struct HangMonitorConfig {
   hang::Config decide{};
-  const TimerFile* timer_file = nullptr;  // of torch's timers; nullptr: none are watched
-  Duration stack_limit = std::chrono::seconds(30);
+  const TimerFile* timer_file = nullptr;   // of torch's timers; nullptr: none are watched
   std::vector<std::string> environment{};  // of the stack tools
   std::string search_path{};               // where they are looked for
 };
@@ -112,6 +111,9 @@ class HangMonitor {
   std::vector<ActivitySample> sample(const std::map<int, Traces>& traces) const;
   void name_silent(const HangVerdict& verdict) const;
   boost::asio::awaitable<void> take_stacks(std::uint64_t collection);
+  // Of the workers but the `known` ones.
+  boost::asio::awaitable<void> collect(std::vector<process::StackTool> tools, std::set<int> known,
+                                       MonoTime until);
   // What each worker does, by local rank, as far as its stacks tell.
   boost::asio::awaitable<std::map<int, process::Activity>> read_stacks();
   std::set<pid_t> interrupt();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/inspection.h"
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <utility>
 
@@ -10,10 +13,15 @@
 #include "store/clock.h"
 #include "store/event.h"
 #include "worker/process/decide/stack_text.h"
+#include "worker/process/proc_files.h"
 
 namespace ddprun::agent {
 
 namespace asio = boost::asio;
+
+// This share of a processor for the main thread shows that it works, on a machine that is busy,
+// too.
+constexpr double kBusy = 0.2;
 
 Inspection::Inspection(asio::any_io_executor executor, process::Reaper& reaper,
                        process::IoThread& disk, InspectionConfig config, Workers& workers,
@@ -26,8 +34,8 @@ Inspection::Inspection(asio::any_io_executor executor, process::Reaper& reaper,
       timer_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 
-void Inspection::begin(std::string in) {
-  tasks_.spawn(look(std::move(in), ++number_));
+void Inspection::begin(rendezvous::TimedOutWait wait) {
+  tasks_.spawn(look(std::move(wait), ++number_));
 }
 
 std::set<pid_t> Inspection::interrupt() {
@@ -41,13 +49,33 @@ asio::awaitable<void> Inspection::stop() {
   co_await tasks_.join();
 }
 
-asio::awaitable<void> Inspection::look(std::string in, int number) {
-  const MonoTime until = mono_now() + config_.limit;
+Inspection::CpuTimes Inspection::cpu_times() const {
+  CpuTimes times;
+  for (const RunningWorker& worker : workers_.running())
+    times[worker.pid] = process::main_thread_cpu_time(worker.pid);
+  return times;
+}
+
+asio::awaitable<void> Inspection::look(rendezvous::TimedOutWait wait, int number) {
+  if (wait.has_lost_peer) {  // who has ended is known already
+    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    if (number == number_) on_found_({});
+    co_return;
+  }
+  const MonoTime began = mono_now();
+  const MonoTime until = began + config_.limit;
+  const CpuTimes before = cpu_times();
   auto seen = co_await stacks_.look(StackReader::Place::LogFolder, {}, until);
   if (!seen || number != number_) co_return;
   timer_.expires_at(until);
   co_await store::wait_for(timer_);
   if (number != number_) co_return;
+  std::set<pid_t> busy;
+  for (const auto& [pid, time] : cpu_times()) {
+    auto known = before.find(pid);
+    bool is_busy = known != before.end() && time - known->second >= kBusy * (mono_now() - began);
+    if (is_busy) busy.insert(pid);
+  }
   auto stderr_lines = std::make_shared<StderrLines>();
   std::map<int, std::string> folders;
   for (const auto& [local_rank, worker] : seen->workers)
@@ -57,25 +85,28 @@ asio::awaitable<void> Inspection::look(std::string in, int number) {
       (*stderr_lines)[local_rank] = last_stderr_lines(folder);
   };
   co_await disk_.run_and_wait("read what the workers have written", std::move(read));
-  if (number == number_) on_found_(judge(in, *seen, *stderr_lines));
+  if (number == number_) on_found_(judge(wait, *seen, *stderr_lines, busy));
 }
 
-rendezvous::Findings Inspection::judge(const std::string& in, const SeenWorkers& seen,
-                                       const StderrLines& stderr_lines) const {
+rendezvous::Findings Inspection::judge(const rendezvous::TimedOutWait& wait,
+                                       const SeenWorkers& seen, const StderrLines& stderr_lines,
+                                       const std::set<pid_t>& busy) const {
   rendezvous::Findings findings;
   for (const RunningWorker& worker : workers_.running()) {
     auto known = seen.workers.find(worker.local_rank);
     if (known == seen.workers.end()) continue;
     const SeenWorker& it = known->second;
     auto written = stderr_lines.find(worker.local_rank);
-    bool has_timed_out = (written != stderr_lines.end() && timed_out_wait(written->second)) ||
-                         (worker.stderr_lines && timed_out_wait(worker.stderr_lines()));
+    std::optional<rendezvous::TimedOutWait> timed_out;
+    if (written != stderr_lines.end()) timed_out = timed_out_wait(written->second);
+    if (!timed_out && worker.stderr_lines) timed_out = timed_out_wait(worker.stderr_lines());
     findings.workers.push_back(
         finding_of({.rank = worker.rank,
                     .pid = worker.pid,
                     .activity = process::activity_of(it.native, it.python, it.doing),
-                    .has_timed_out = has_timed_out},
-                   in));
+                    .timed_out = std::move(timed_out),
+                    .is_busy = busy.contains(worker.pid)},
+                   wait));
   }
   limit(findings);
   return findings;

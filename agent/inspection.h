@@ -40,9 +40,9 @@ class Inspection {
              process::IoThread& disk, InspectionConfig config, Workers& workers,
              std::function<void(rendezvous::Findings)> on_found);
 
-  // Begins to look.  on_found is called once, unless interrupt() comes before.  `in`: what the wait
-  // was in that is over (TimedOutWait::in).
-  void begin(std::string in);
+  // Begins to look.  on_found is called once, unless interrupt() comes before.  `wait`: that is
+  // over.
+  void begin(rendezvous::TimedOutWait wait);
 
   // Ends it without a result.  Returns the pids of the tools that are just ending, which a sweep
   // leaves alone.
@@ -52,9 +52,11 @@ class Inspection {
 
  private:
   using StderrLines = std::map<int, std::vector<std::string>>;  // of log files, by local rank
-  boost::asio::awaitable<void> look(std::string in, int number);
-  rendezvous::Findings judge(const std::string& in, const SeenWorkers& seen,
-                             const StderrLines& stderr_lines) const;
+  using CpuTimes = std::map<pid_t, Duration>;                   // of main threads
+  boost::asio::awaitable<void> look(rendezvous::TimedOutWait wait, int number);
+  CpuTimes cpu_times() const;
+  rendezvous::Findings judge(const rendezvous::TimedOutWait& wait, const SeenWorkers& seen,
+                             const StderrLines& stderr_lines, const std::set<pid_t>& busy) const;
 
   InspectionConfig config_;
   process::IoThread& disk_;

@@ -18,13 +18,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// gdb reads all symbols of LibTorch first, which takes ten seconds.
-std::vector<process::StackTool> quick_tools(const std::string& search_path) {
-  std::vector<process::StackTool> tools = process::stack_tools(search_path);
-  std::erase_if(tools, [](const process::StackTool& tool) { return tool.at(0).ends_with("gdb"); });
-  return tools;
-}
-
 // For the stacks of workers without a folder; removed when the last copy of the pointer goes.
 std::shared_ptr<const std::string> make_scratch() {
   std::error_code error;
@@ -72,7 +65,7 @@ asio::awaitable<std::optional<SeenWorkers>> StackReader::look(Place place, std::
   };
   auto prepared = std::make_shared<Prepared>();
   std::function<void()> prepare = [prepared, search_path = config_.search_path] {
-    prepared->tools = quick_tools(search_path);
+    prepared->tools = process::quick_tools(process::stack_tools(search_path));
     if (!prepared->tools.empty()) prepared->scratch = make_scratch();
   };
   co_await disk_.run_and_wait("look for py-spy and eu-stack", std::move(prepare));

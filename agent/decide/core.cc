@@ -42,7 +42,7 @@ class CoreTransition {
   void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
 
   void operator()(const event::InspectOrdered& event) {
-    if (state_.phase == Phase::Running) return inspect(event.in);
+    if (state_.phase == Phase::Running) return inspect(event.wait);
     bool is_awaited = (state_.phase == Phase::Stopping || state_.phase == Phase::Waiting) &&
                       state_.verdict == Verdict::None && state_.shutdown_signal == 0;
     if (is_awaited) want(action::ReportFindings{});  // there is nothing to be seen
@@ -79,7 +79,7 @@ class CoreTransition {
       state_.failure = as_of_now(*event.failure);
       want(action::ReportFailure{
           .failure = *state_.failure, .is_final = event.is_final, .wait = event.wait});
-      if (event.wait) return inspect(event.wait->in);
+      if (event.wait) return inspect(*event.wait);
       stop(WorkersEnd::WorkerFailed, event.is_hang ? SIGABRT : SIGTERM);
     } else if (state_.running == 0) {
       stop(WorkersEnd::Succeeded, SIGTERM);
@@ -158,11 +158,11 @@ class CoreTransition {
   }
 
   // The workers run on until it is known what they do.
-  void inspect(const std::string& in) {
+  void inspect(const rendezvous::TimedOutWait& wait) {
     state_.phase = Phase::Inspecting;
     state_.owes_findings = true;
     state_.deadline = now_.mono + config_.inspect_limit;
-    if (state_.running > 0) return want(action::TakeStacks{in});
+    if (state_.running > 0) return want(action::TakeStacks{wait});
     stop_inspecting_if_all_ended();
   }
 

@@ -89,10 +89,10 @@ struct StopOrdered {};
 struct RunEnded {
   int exit_code = 0;
 };
-// A worker of another node has waited in vain for others, in `in`: its verdict follows when it is
-// known what the workers here do.
+// A worker of another node has waited in vain for others: its verdict follows when it is known what
+// the workers here do.
 struct InspectOrdered {
-  std::string in;
+  rendezvous::TimedOutWait wait;
 };
 // The answer to TakeStacks.
 struct Inspected {
@@ -140,10 +140,10 @@ struct ReportFailure {
   bool is_final = false;                           // a restart would fail the same way
   std::optional<rendezvous::TimedOutWait> wait{};  // before its verdict: ReportFindings
 };
-// See what the workers do, within about a second, for a wait in `in` that was over; Inspected
-// follows.  None is stopped meanwhile.
+// See what the workers do, within about a second, for a wait that was over; Inspected follows.
+// None is stopped meanwhile.
 struct TakeStacks {
-  std::string in;
+  rendezvous::TimedOutWait wait;
 };
 // Tell the rendezvous, which waits for it.
 struct ReportFindings {

@@ -13,6 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
+MonoTime stacks_due(const State& state, const Config& config) {
+  return state.taking_since + config.stack_limit + config.disk_patience;
+}
+
 // One transition.
 class HangTransition {
  public:
@@ -95,6 +99,8 @@ class HangTransition {
   }
 
   void operator()(const event::Tick&) {
+    if (state_.is_taking && now_ >= stacks_due(state_, config_))
+      (*this)(event::StacksTaken{.collection = state_.collections});
     std::vector<int> stuck;
     for (auto& [local_rank, ending] : state_.endings) {
       if (now_ < ending.due) continue;
@@ -129,8 +135,11 @@ class HangTransition {
   void judge_suspicion() {
     state_.suspicion = without_waiting(std::move(*state_.suspicion), state_.waits);
     if (state_.suspicion->is_clear || !state_.has_other_nodes) return end_suspect();
-    Duration grace = 2 * (now_ - state_.taking_since) + 2 * look_period(config_.timeout) +
-                     config_.abort_grace + 1s;
+    // Other nodes are as slow as this one, and have begun at about the same time.
+    const Duration taken = now_ - state_.taking_since;
+    const Duration left = std::max(config_.stack_limit - taken, Duration::zero());
+    Duration grace =
+        std::min(2 * taken, left) + 2 * look_period(config_.timeout) + config_.abort_grace + 1s;
     state_.others_until = now_ + grace;
     want(action::LeaveToOthers{grace});
   }
@@ -185,10 +194,11 @@ std::vector<Action> step(State& state, const Event& event, MonoTime now, const C
   return std::move(transition).actions();
 }
 
-std::optional<MonoTime> next_tick(const State& state) {
+std::optional<MonoTime> next_tick(const State& state, const Config& config) {
   std::optional<MonoTime> next;
   auto take = [&next](MonoTime time) { next = std::min(next.value_or(time), time); };
   for (const auto& [local_rank, ending] : state.endings) take(ending.due);
+  if (state.is_taking) take(stacks_due(state, config));
   if (state.hold && !state.running.contains(state.hold->local_rank)) take(state.hold->until);
   return next;
 }

@@ -29,9 +29,11 @@
 namespace ddprun::agent::hang {
 
 struct Config {
-  Duration timeout{};                              // silence that is a hang; zero: any is allowed
-  Duration kill_limit = std::chrono::seconds(10);  // that SIGKILL may take to end a worker
-  Duration abort_grace = std::chrono::seconds(5);  // from the signal to SIGKILL
+  Duration timeout{};                                // silence that is a hang; zero: any is allowed
+  Duration kill_limit = std::chrono::seconds(10);    // that SIGKILL may take to end a worker
+  Duration abort_grace = std::chrono::seconds(5);    // from the signal to SIGKILL
+  Duration stack_limit = std::chrono::seconds(30);   // that stacks may take, here and elsewhere
+  Duration disk_patience = std::chrono::seconds(5);  // beyond that, for making and reading files
 };
 
 // A worker that is being ended.
@@ -86,7 +88,7 @@ struct TimerExpired {
   int signal = 0;
   std::string cause;
 };
-// The answer to TakeStacks.
+// The answer to TakeStacks.  It may not come, where the disk stands still.
 struct StacksTaken {
   std::uint64_t collection = 0;
   std::map<int, bool>
@@ -152,7 +154,7 @@ using Action =
                                        const Config& config);
 
 // When a Tick is due; nullopt for never.
-std::optional<MonoTime> next_tick(const State& state);
+std::optional<MonoTime> next_tick(const State& state, const Config& config);
 
 std::string to_string(const std::vector<Action>& actions);
 

@@ -140,7 +140,9 @@ std::optional<TimedOutWait> wait_in(std::string_view text) {
     return last.find(words) != std::string_view::npos;
   };
   if (std::ranges::none_of(kTimeOuts, is_in)) return std::nullopt;
-  TimedOutWait wait{.in = called_function(last), .missing = ranks_named(last)};
+  TimedOutWait wait{.in = called_function(last),
+                    .is_idle = is_in("Timed out waiting "),  // Gloo's
+                    .missing = ranks_named(last)};
   if (wait.in.empty() && is_in("Watchdog caught")) wait.in = operation_of_watchdog(last);
   return wait;
 }
@@ -160,12 +162,15 @@ std::optional<TimedOutWait> timed_out_wait(const WorkerExit& exit) {
   return timed_out_wait(exit.stderr_lines);
 }
 
-bool has_lost_peer(const WorkerExit& exit) {
+std::optional<TimedOutWait> lost_peer(const WorkerExit& exit) {
+  if (exit.status.is_success()) return std::nullopt;
   const std::string text =
       exit.report.traceback + "\n" + exit.report.message + "\n" + joined(exit.stderr_lines);
   std::string_view last = last_traceback(text);
-  return last.find("Connection closed by peer") != std::string_view::npos ||
-         last.find("Connection reset by peer") != std::string_view::npos;
+  bool is_closed = last.find("Connection closed by peer") != std::string_view::npos ||
+                   last.find("Connection reset by peer") != std::string_view::npos;
+  if (!is_closed) return std::nullopt;
+  return TimedOutWait{.in = called_function(last), .has_lost_peer = true};
 }
 
 }  // namespace ddprun::agent

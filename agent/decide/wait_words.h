@@ -21,8 +21,8 @@ std::optional<rendezvous::TimedOutWait> timed_out_wait(
 // Of a worker that has ended: its error file goes before its stderr.
 std::optional<rendezvous::TimedOutWait> timed_out_wait(const WorkerExit& exit);
 
-// Whether a worker has failed since a peer has closed its connection, as one does whose own wait is
-// over.  It may end before that one.
-bool has_lost_peer(const WorkerExit& exit);
+// What a worker was in that has failed since a peer has closed its connection: one whose own wait
+// is over, which may end after it, or one that has ended.  nullopt for any other end.
+std::optional<rendezvous::TimedOutWait> lost_peer(const WorkerExit& exit);
 
 }  // namespace ddprun::agent

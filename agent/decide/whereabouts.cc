@@ -35,17 +35,23 @@ bool is_another(std::string_view one, std::string_view other) {
 
 }  // namespace
 
-Finding finding_of(const WorkerView& worker, const std::string& in) {
+Finding finding_of(const WorkerView& worker, const rendezvous::TimedOutWait& wait) {
   Finding finding{.rank = worker.rank, .pid = worker.pid};
   const process::Activity& activity = worker.activity;
   finding.doing = cut(activity.text, kMostBytes);
-  if (worker.has_timed_out) {
+  if (worker.timed_out && is_another(worker.timed_out->in, wait.in)) {
+    finding.place = Whereabouts::Elsewhere;
+    finding.doing = "waited in " + cut(worker.timed_out->in, kMostBytes);
+  } else if (worker.timed_out) {
     finding.place = Whereabouts::Waits;
-  } else if (is_another(activity.collective, in)) {
+  } else if (is_another(activity.collective, wait.in)) {
     finding.place = Whereabouts::Elsewhere;
     finding.doing = cut("waits in " + activity.collective + ", " + activity.text, kMostBytes);
   } else if (activity.is_waiting) {
     finding.place = *activity.is_waiting ? Whereabouts::Waits : Whereabouts::Elsewhere;
+  } else if (worker.is_busy && wait.is_idle) {
+    finding.place = Whereabouts::Elsewhere;
+    finding.doing = "is at work";
   }
   return finding;
 }

@@ -275,10 +275,22 @@ std::string by_signal(const rendezvous::Failure& failure) {
 std::string by_suspects(const rendezvous::Failure& failure) {
   const rendezvous::Suspect& first = failure.suspects.front();
   const bool had_ended = first.doing == rendezvous::kHadEnded;
+  const std::string on = first.node.empty() ? "" : " on " + first.node;
+  if (first.doing.starts_with("is stopped")) {
+    return "see who has stopped rank " + std::to_string(first.rank) + " (SIGSTOP, a debugger)" +
+           on + "; kill -CONT " + std::to_string(first.pid) + " would have continued it";
+  }
+  if (first.doing.starts_with("waits in ") || first.doing.starts_with("waited in ")) {
+    return "see why not all ranks run the same collective there: rank " +
+           std::to_string(failure.rank) + " was in " + failure.waited_in + ", and rank " +
+           std::to_string(first.rank) + on + " was not";
+  }
   std::string text = "see why rank " + std::to_string(first.rank) +
                      (had_ended ? " ended before the others" : " did not come");
   if (!first.node.empty()) text += ", on " + first.node;
   bool has_place = first.doing.find('(') != std::string::npos;
+  bool has_said = first.doing.starts_with("exited ") || first.doing.starts_with("was killed ");
+  if (has_said) return "correct what rank " + std::to_string(first.rank) + on + " says above";
   return has_place || had_ended || first.pid == 0
              ? text
              : text + "; where py-spy and eu-stack are installed, its stack is shown here";

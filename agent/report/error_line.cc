@@ -44,11 +44,36 @@ bool is_of_a_warning(const std::vector<std::string>& lines, std::size_t index) {
   return index > 0 && lines[index].starts_with("  ") && is_warning(lines[index - 1]);
 }
 
+// What faulthandler has written from `index` on: "Segmentation fault in load (data.py:40)"; empty
+// for an abort, which is somebody's answer to what stands before it.
+std::string fatal_error(const std::vector<std::string>& lines, std::size_t index) {
+  constexpr std::string_view kFatal = "Fatal Python error: ";
+  constexpr std::string_view kFile = "  File \"";
+  std::string text = lines[index].substr(kFatal.size());
+  if (text == "Aborted") return "";
+  auto begin = lines.begin() + static_cast<std::ptrdiff_t>(index);
+  auto current = std::find_if(begin, lines.end(), [](const std::string& line) {
+    return line.starts_with("Current thread 0x");
+  });
+  if (current == lines.end() || std::next(current) == lines.end()) return text;
+  std::string_view frame = *std::next(current);
+  std::size_t end = frame.find("\", line ");
+  std::size_t in = frame.find(" in ", std::min(end, frame.size()));
+  if (!frame.starts_with(kFile) || in == std::string_view::npos) return text;
+  std::string_view number = frame.substr(end + 8, in - end - 8);
+  std::string_view path = frame.substr(kFile.size(), end - kFile.size());
+  return text + " in " + std::string(frame.substr(in + 4)) + " (" +
+         std::string(path.substr(path.rfind('/') + 1)) + ":" + std::string(number) + ")";
+}
+
 // The last line that may say why, where no exception is named.
 std::string last_words(const std::vector<std::string>& lines, const Tracebacks& tracebacks) {
   std::string_view last;
   for (std::size_t index = lines.size(); index-- > 0;) {
     std::string_view line = lines[index];
+    if (line.starts_with("Fatal Python error: ")) {
+      if (std::string fatal = fatal_error(lines, index); !fatal.empty()) return fatal;
+    }
     if (is_blank(line) || is_chatter(line) || is_progress(line) || is_warning(line) ||
         is_of_a_warning(lines, index) || tracebacks.is_ignored(index))
       continue;
@@ -91,8 +116,9 @@ std::vector<std::string> telling_lines(const std::vector<std::string>& lines, st
   std::vector<std::string> telling;
   for (const std::string& line : lines) {
     std::string plain = without_colours(line);
-    if (!is_blank(plain) && !is_frame_of_torch(without_rank(plain)))
-      telling.push_back(std::move(plain));
+    bool is_telling = !is_blank(plain) && !is_frame_of_torch(without_rank(plain)) &&
+                      !plain.starts_with("Extension modules: ");
+    if (is_telling) telling.push_back(std::move(plain));
   }
   if (telling.empty()) telling = lines;
   if (telling.size() > most)

@@ -152,6 +152,8 @@ Json to_json(const Command& command) {
             return Json{{"type", "inspect"},
                         {"round", inspect.round},
                         {"in", inspect.in},
+                        {"is_idle", inspect.is_idle},
+                        {"has_lost_peer", inspect.has_lost_peer},
                         {"why", inspect.why}};
           },
           [](const command::TakeStacks& take) {
@@ -212,9 +214,12 @@ Command read_command(Reader& reader) {
   std::string type = reader.name("type");
   if (type == "round") return read_round(reader);
   if (type == "inspect") {
-    return command::Inspect{.round = reader.round("round"),
-                            .in = reader.text("in", kMaxNameBytes),
-                            .why = reader.text("why")};
+    return command::Inspect{
+        .round = reader.round("round"),
+        .in = reader.text("in", kMaxNameBytes),
+        .is_idle = reader.has("is_idle") && reader.flag("is_idle"),
+        .has_lost_peer = reader.has("has_lost_peer") && reader.flag("has_lost_peer"),
+        .why = reader.text("why")};
   }
   if (type == "take_stacks") {
     command::TakeStacks take{.round = reader.round("round"), .number = reader.whole("number")};

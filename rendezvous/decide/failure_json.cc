@@ -134,12 +134,17 @@ Failure read_failure(Reader& parent, const Json& json) {
 }
 
 Json to_json(const TimedOutWait& wait) {
-  return {{"in", wait.in}, {"missing", wait.missing}};
+  return {{"in", wait.in},
+          {"is_idle", wait.is_idle},
+          {"has_lost_peer", wait.has_lost_peer},
+          {"missing", wait.missing}};
 }
 
 TimedOutWait read_wait(Reader& parent, const Json& json) {
   Reader reader(json);
-  TimedOutWait wait{.in = reader.text("in", kMaxNameBytes)};
+  TimedOutWait wait{.in = reader.text("in", kMaxNameBytes),
+                    .is_idle = reader.has("is_idle") && reader.flag("is_idle"),
+                    .has_lost_peer = reader.has("has_lost_peer") && reader.flag("has_lost_peer")};
   for (const Json& rank : reader.array("missing")) {
     bool is_rank = rank.is_number_integer() && rank >= 0 && rank <= kMaxCount;
     if (!is_rank || wait.missing.size() >= TimedOutWait::kMaxNamed) {

@@ -21,6 +21,39 @@ std::map<int, int> never_connected(const Failure& failure, const Inquiry& inquir
   return is_of_use ? pids : std::map<int, int>();
 }
 
+// Of all others it is known that they waited: of one wait Gloo's peers hear within milliseconds
+// when one of them ends.
+void add_by_elimination(std::set<int>& ranks, const Failure& failure, const Inquiry& inquiry) {
+  std::set<int> unknown;
+  for (const auto& [node, finding] : inquiry.workers) {
+    bool is_known = finding.place != Whereabouts::Unknown || finding.rank == failure.rank;
+    if (!is_known) unknown.insert(finding.rank);
+  }
+  bool are_few =
+      unknown.size() == 1 || unknown.size() <= static_cast<std::size_t>(failure.also_waited);
+  if (are_few) ranks.merge(unknown);
+}
+
+// Who had ended well has left the others behind.
+void name_ended(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry) {
+  std::map<int, const Inquiry::OfNode*> ended;
+  for (const Inquiry::OfNode& worker : inquiry.workers) {
+    if (worker.finding.doing == kHadEnded) ended[worker.finding.rank] = &worker;
+  }
+  ended.erase(failure.rank);
+  if (ended.empty()) return;
+  failure.waited_in = wait.in.empty() ? "a collective" : wait.in;
+  failure.suspect_count = static_cast<int>(ended.size());
+  for (const auto& [rank, worker] : ended) {
+    if (failure.suspects.size() == kMaxSuspects) break;
+    failure.suspects.push_back({.rank = rank,
+                                .pid = worker->finding.pid,
+                                .node = worker->node,
+                                .has_come = true,
+                                .doing = worker->finding.doing});
+  }
+}
+
 }  // namespace
 
 void Inquiry::add(const std::string& node, const Findings& findings) {
@@ -30,6 +63,7 @@ void Inquiry::add(const std::string& node, const Findings& findings) {
 }
 
 void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry) {
+  if (wait.has_lost_peer) return name_ended(failure, wait, inquiry);
   const std::map<int, int> absent = never_connected(failure, inquiry);
   std::map<int, const Inquiry::OfNode*> known;
   std::set<int> ranks;
@@ -46,6 +80,7 @@ void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& in
     ranks.erase(rank);
     ++failure.also_waited;
   }
+  if (ranks.empty() && wait.is_idle) add_by_elimination(ranks, failure, inquiry);
   failure.suspect_count = static_cast<int>(ranks.size());
   for (int rank : ranks) {
     if (failure.suspects.size() == kMaxSuspects) break;

@@ -18,6 +18,8 @@ namespace ddprun::rendezvous {
 // By the last words of the worker that waited.
 struct TimedOutWait {
   std::string in{};            // "init_process_group", "all_reduce"; empty: not known
+  bool is_idle = false;        // it takes no CPU time, and all others hear when one of it ends
+  bool has_lost_peer = false;  // it was not over: a peer has closed its connection
   std::vector<int> missing{};  // the ranks that it names, at most kMaxNamed
 
   static constexpr std::size_t kMaxNamed = 64;
@@ -77,7 +79,8 @@ struct Inquiry {
 // Puts into `failure`, whose wait is `wait`, who is suspected of having kept it waiting, and how
 // many others waited as well.  Suspects are the ranks that never connected to the store, those that
 // the worker's words name, and those whose stacks are elsewhere.  A rank whose stack shows that it
-// waits, too, is none.
+// waits, too, is none.  Where that leaves nobody, it is the one of which nothing is known, or the
+// few.  Of a lost peer only those are that had ended well.
 void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry);
 
 // A rank that is suspected in several of a run's failures.

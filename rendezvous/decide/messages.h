@@ -297,11 +297,13 @@ struct Round {
 
   RoundId id() const { return {.number = number, .by = by}; }
 };
-// A worker of `round` has waited in vain.  See what the workers of this node do, say Found, and go
-// on: a Stop or an End follows soon.
+// A worker of `round` has waited in vain.  See what the workers of this node do, or, of a lost
+// peer, which have ended; say Found, and go on: a Stop or an End follows soon.
 struct Inspect {
   std::uint64_t round = 0;
-  std::string in{};   // TimedOutWait::in
+  std::string in{};      // as of TimedOutWait
+  bool is_idle = false;  // likewise
+  bool has_lost_peer = false;
   std::string why{};  // for people: whose wait was over
 };
 // A person wants to see what the workers of `round` do.  Say it in keys::stacks(); they go on.

@@ -80,8 +80,11 @@ void Requests::inspect(const std::string& id, const Node& node, const request::F
   Inspection inspection{.id = id, .failed = failed, .until = now_ + kInspectionLimit};
   Failure failure = failed.failure;
   failure.node = node.join.host;
-  command::Inspect inspect{
-      .round = state_.round, .in = failed.wait->in, .why = describe_briefly(failure)};
+  command::Inspect inspect{.round = state_.round,
+                           .in = failed.wait->in,
+                           .is_idle = failed.wait->is_idle,
+                           .has_lost_peer = failed.wait->has_lost_peer,
+                           .why = describe_briefly(failure)};
   for (const auto& [other, member] : state_.nodes) {
     if (!member.is_member || !is_up(member) || member.leaves_by) continue;
     inspection.awaited.insert(other);

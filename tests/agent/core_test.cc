@@ -66,7 +66,7 @@ struct InspectingOwn : Running {
 };
 
 struct InspectingByOrder : Running {
-  InspectingByOrder() { on(event::InspectOrdered{"barrier"}); }
+  InspectingByOrder() { on(event::InspectOrdered{{.in = "barrier"}}); }
 };
 
 struct WaitingAfterSuccess : Running {
@@ -442,14 +442,14 @@ TEST_SUITE("agent/decide/core: inspecting") {
   }
 
   TEST_CASE_FIXTURE(Running, "the order of the rendezvous leads to stacks") {
-    CHECK(on(event::InspectOrdered{"barrier"}) == "take stacks");
+    CHECK(on(event::InspectOrdered{{.in = "barrier"}}) == "take stacks");
     CHECK(state.phase == Phase::Inspecting);
   }
 
   TEST_CASE_FIXTURE(InspectingOwn, "findings are reported once, and the verdict is waited for") {
     CHECK(on(event::Inspected{}) == "report findings");
     CHECK(on(event::Inspected{}) == "nothing");
-    CHECK(on(event::InspectOrdered{"barrier"}) == "nothing");
+    CHECK(on(event::InspectOrdered{{.in = "barrier"}}) == "nothing");
     CHECK(state.phase == Phase::Inspecting);
   }
 
@@ -502,11 +502,11 @@ TEST_SUITE("agent/decide/core: inspecting") {
 
   TEST_CASE_FIXTURE(WaitingAfterSuccess,
                     "a node without workers says at once that it sees nothing") {
-    CHECK(on(event::InspectOrdered{"barrier"}) == "report findings");
+    CHECK(on(event::InspectOrdered{{.in = "barrier"}}) == "report findings");
     StoppingByOrder judged;
-    CHECK(judged.on(event::InspectOrdered{"barrier"}) == "nothing");
+    CHECK(judged.on(event::InspectOrdered{{.in = "barrier"}}) == "nothing");
     Joining joining;
-    CHECK(joining.on(event::InspectOrdered{"barrier"}) == "nothing");
+    CHECK(joining.on(event::InspectOrdered{{.in = "barrier"}}) == "nothing");
     CHECK(joining.on(event::Inspected{}) == "nothing");
   }
 }

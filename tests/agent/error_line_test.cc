@@ -35,6 +35,13 @@ TEST_SUITE("agent/report/error_line") {
     CHECK(error_line({"the model is broken",
                       "[W1122 03:58:17.131 socket.cpp:767] Warning: no name for this address",
                       "[I1122 03:58:17.131 x.cpp:1] so"}) == "the model is broken");
+    CHECK(error_line({"loading", "Fatal Python error: Segmentation fault", "",
+                      "Current thread 0x00007f (most recent call first):",
+                      "  File \"/usr/lib/python3/ctypes/__init__.py\", line 519 in string_at",
+                      "  File \"train.py\", line 3 in <module>", "",
+                      "Extension modules: numpy._core (total: 1)"}) ==
+          "Segmentation fault in string_at (__init__.py:519)");
+    CHECK(error_line({"Fatal Python error: Segmentation fault"}) == "Segmentation fault");
     CHECK(error_line({"cannot go on: no data", "Fatal Python error: Aborted", "",
                       "Thread 0x00007f0000000000 (most recent call first):",
                       "  File \"/usr/lib/python3/threading.py\", line 320 in wait", "",

@@ -36,7 +36,7 @@ struct Watched {
   std::string pass(Duration duration) {
     MonoTime end = now + duration;
     for (;;) {
-      auto tick = next_tick(state);
+      auto tick = next_tick(state, config);
       MonoTime due = std::min(tick.value_or(end), state.look_at.value_or(end));
       if (due >= end) break;
       now = due;
@@ -99,7 +99,7 @@ TEST_SUITE("agent/decide/hang") {
   TEST_CASE_FIXTURE(OneHangs, "others that are deaf to SIGABRT hold the end up for five seconds") {
     stacks();
     CHECK(exit(1) == "hold");
-    CHECK(next_tick(state) == now + 5s);
+    CHECK(next_tick(state, config) == now + 5s);
     CHECK(pass(6s) == "release 1 first");
     CHECK(exit(0) == "nothing");
   }
@@ -120,12 +120,12 @@ TEST_SUITE("agent/decide/hang") {
     stacks({}, true);
     now += 1h;
     CHECK(on(event::Tick{}) == "kill 1");
-    CHECK(next_tick(state) == now + 10s);
+    CHECK(next_tick(state, config) == now + 10s);
   }
 
   TEST_CASE_FIXTURE(OneHangs, "nothing is looked at while stacks are taken or a worker is ended") {
     CHECK_FALSE(state.look_at);
-    CHECK(pass(1min) == "nothing");
+    CHECK(pass(30s) == "nothing");
     stacks({}, true);
     CHECK_FALSE(state.look_at);
     exit(1);
@@ -142,7 +142,7 @@ TEST_SUITE("agent/decide/hang") {
     CHECK(on(event::Stopped{}) == "nothing");
     CHECK(stacks() == "nothing");
     CHECK_FALSE(state.look_at);
-    CHECK_FALSE(next_tick(state));
+    CHECK_FALSE(next_tick(state, config));
   }
 
   TEST_CASE_FIXTURE(OneHangs, "stacks of the attempt before end none of the next one's workers") {
@@ -166,6 +166,26 @@ TEST_SUITE("agent/decide/hang") {
     start();
     pass(1min);
     CHECK(stacks({{0, true}, {1, true}, {2, false}}, true) == "blame 2, SIGABRT to 2");
+  }
+
+  TEST_CASE_FIXTURE(Watched,
+                    "stacks that do not come, since a disk stands still, keep nobody alive") {
+    start();
+    CHECK(on(event::TimerExpired{.local_rank = 1, .signal = SIGABRT, .cause = "hung"}) ==
+          "blame 1, take stacks");
+    const MonoTime begun = now;
+    CHECK(pass(1min) == "SIGABRT to 0, SIGABRT to 1, SIGABRT to 2");
+    CHECK(now == begun + 35s);
+    CHECK(stacks() == "nothing");
+  }
+
+  TEST_CASE_FIXTURE(Watched, "other nodes are not waited for longer than their stacks may take") {
+    start(true);
+    now += 10s;
+    CHECK(on(event::Looked{.samples = running_samples()}) == "nothing");
+    CHECK(pass(11s) == "name 3 silent, take stacks");
+    now += 28s;
+    CHECK(stacks() == "leave to others for 9 s");
   }
 
   TEST_CASE_FIXTURE(Watched, "of one node the first is ended where none differs") {

@@ -58,7 +58,7 @@ struct Job : test::SleepingWorkers {
 
   RunningWorker& worker() { return workers.present.front(); }
   const rendezvous::Finding& finding() {
-    inspection->begin("all_reduce");
+    inspection->begin({.in = "all_reduce"});
     REQUIRE(test::run_until(loop, [this] { return found.has_value(); }));
     REQUIRE(found->workers.size() == 1);
     return found->workers.front();
@@ -90,6 +90,16 @@ TEST_SUITE("agent/inspection") {
     CHECK(job.finding().doing == "sleeps");
   }
 
+  TEST_CASE("without tools one that works is known by its CPU time, where the wait takes none") {
+    Job job;
+    job.start({.local_rank = 1, .rank = 6}, {"/bin/sh", "-c", "while :; do :; done"});
+    job.inspection->begin({.in = "all_reduce", .is_idle = true});
+    REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
+    REQUIRE(job.found->workers.size() == 2);
+    CHECK(job.found->workers.back().place == Whereabouts::Elsewhere);
+    CHECK(job.found->workers.back().doing == "is at work");
+  }
+
   TEST_CASE("a worker whose own wait was over is no suspect") {
     Job job;
     job.worker().stderr_lines = [] {
@@ -100,7 +110,7 @@ TEST_SUITE("agent/inspection") {
 
   TEST_CASE("one that has ended meanwhile is not named") {
     Job job;
-    job.inspection->begin("all_reduce");
+    job.inspection->begin({.in = "all_reduce"});
     ::kill(job.worker().pid, SIGKILL);
     job.workers.present.clear();
     REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
@@ -109,7 +119,7 @@ TEST_SUITE("agent/inspection") {
 
   TEST_CASE("an interruption ends a tool that hangs, and nothing is found") {
     Job job("#!/bin/sh\ntouch $TMPDIR/started\nexec sleep 1000\n", 1h);
-    job.inspection->begin("all_reduce");
+    job.inspection->begin({.in = "all_reduce"});
     const MonoTime deadline = mono_now() + std::chrono::seconds(60);
     auto has_started = [&] { return std::filesystem::exists(job.folder.path() + "/started"); };
     while (!has_started() && mono_now() < deadline) {

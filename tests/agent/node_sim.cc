@@ -174,7 +174,7 @@ class NodeSim {
   void order_inspection() {
     if (state_.phase != Phase::Running) return;
     judge_when_found([this] { on(event::StopOrdered{}); });
-    on(event::InspectOrdered{"all_reduce"});
+    on(event::InspectOrdered{{.in = "all_reduce"}});
   }
   // It does not wait for long.
   void judge_when_found(std::function<void()> judge) {

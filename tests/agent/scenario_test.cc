@@ -68,7 +68,7 @@ class Player {
       waited.wait = rendezvous::TimedOutWait{.in = "all_reduce"};
       return on(waited);
     }
-    if (verb == "inspect") return on(event::InspectOrdered{"all_reduce"});
+    if (verb == "inspect") return on(event::InspectOrdered{{.in = "all_reduce"}});
     if (verb == "inspected") return on(event::Inspected{});
     if (verb == "cannot-start") return on(test::start_failed(std::stoi(first), std::stoi(second)));
     if (verb == "swept") return on(event::Swept{});

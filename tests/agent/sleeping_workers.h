@@ -39,8 +39,9 @@ struct SleepingWorkers {
     std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
   }
   // `worker` needs no pid.
-  void start(agent::RunningWorker worker) {
-    auto process = process::spawn({.argv = {"/bin/sleep", "1000"}, .environment = {}});
+  void start(agent::RunningWorker worker,
+             std::vector<std::string> command = {"/bin/sleep", "1000"}) {
+    auto process = process::spawn({.argv = std::move(command), .environment = {}});
     REQUIRE(process.has_value());
     worker.pid = process->pid;
     workers.present.push_back(std::move(worker));

@@ -84,7 +84,8 @@ TEST_SUITE("agent/decide/wait_words") {
   }
 
   TEST_CASE("Gloo, in whatever collective") {
-    CHECK(timed_out_wait(raised("all_reduce", kGloo)) == TimedOutWait{.in = "all_reduce"});
+    CHECK(timed_out_wait(raised("all_reduce", kGloo)) ==
+          TimedOutWait{.in = "all_reduce", .is_idle = true});
     CHECK(timed_out_wait(raised("barrier", kGloo))->in == "barrier");
     // What torch calls itself is not what the program has called.
     Lines nested = raised("all_gather_object", kGloo);
@@ -93,7 +94,7 @@ TEST_SUITE("agent/decide/wait_words") {
     // work.wait() in the program itself.
     CHECK(timed_out_wait(Lines{"[rank0]: Traceback (most recent call last):",
                                "[rank0]:   File \"/home/me/train.py\", line 18, in <module>",
-                               "[rank0]: " + kGloo}) == TimedOutWait{});
+                               "[rank0]: " + kGloo}) == TimedOutWait{.is_idle = true});
   }
 
   TEST_CASE("monitored_barrier names the ranks") {
@@ -102,7 +103,8 @@ TEST_SUITE("agent/decide/wait_words") {
                "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms");
     first.push_back("[rank0]:  Original exception: ");
     first.push_back("[rank0]: " + kGloo);
-    CHECK(timed_out_wait(first) == TimedOutWait{.in = "monitored_barrier", .missing = {1}});
+    CHECK(timed_out_wait(first) ==
+          TimedOutWait{.in = "monitored_barrier", .is_idle = true, .missing = {1}});
     CHECK(timed_out_wait(raised("monitored_barrier",
                                 "RuntimeError: [Rank 0]: Ranks 1, 3, 12 failed to pass "
                                 "monitoredBarrier in 3000 ms"))
@@ -114,7 +116,7 @@ TEST_SUITE("agent/decide/wait_words") {
                          "for faulty rank.");
     other.push_back("[rank2]:  Original exception: ");
     other.push_back("[rank2]: " + kGloo);
-    CHECK(timed_out_wait(other) == TimedOutWait{.in = "monitored_barrier"});
+    CHECK(timed_out_wait(other) == TimedOutWait{.in = "monitored_barrier", .is_idle = true});
     other.back() = kClosed;
     CHECK(timed_out_wait(other) == TimedOutWait{.in = "monitored_barrier"});
   }
@@ -149,9 +151,9 @@ TEST_SUITE("agent/decide/wait_words") {
   }
 
   TEST_CASE("a peer that closes its connection may have waited in vain itself") {
-    CHECK(
-        has_lost_peer({.status = {.exit_code = 1}, .stderr_lines = raised("all_reduce", kClosed)}));
-    CHECK_FALSE(has_lost_peer({.status = {.exit_code = 1}, .stderr_lines = {"ValueError: boom"}}));
+    CHECK(lost_peer({.status = {.exit_code = 1}, .stderr_lines = raised("all_reduce", kClosed)}) ==
+          TimedOutWait{.in = "all_reduce", .has_lost_peer = true});
+    CHECK_FALSE(lost_peer({.status = {.exit_code = 1}, .stderr_lines = {"ValueError: boom"}}));
     CHECK(timed_out_wait(Lines{"RuntimeError: Application timeout caused pair closure"}));
   }
 

@@ -11,7 +11,9 @@ using rendezvous::Whereabouts;
 namespace {
 
 Whereabouts place(process::Activity activity, const std::string& in, bool has_timed_out = false) {
-  return finding_of({.activity = std::move(activity), .has_timed_out = has_timed_out}, in).place;
+  WorkerView worker{.activity = std::move(activity)};
+  if (has_timed_out) worker.timed_out.emplace();
+  return finding_of(worker, {.in = in}).place;
 }
 
 }  // namespace
@@ -25,6 +27,10 @@ TEST_SUITE("agent/decide/whereabouts") {
 
   TEST_CASE("one that has timed out, too, is on its way to its end, whatever its stack") {
     CHECK(place({.is_waiting = false}, "all_reduce", true) == Whereabouts::Waits);
+    WorkerView worker{.timed_out = rendezvous::TimedOutWait{.in = "all_reduce"}};
+    CHECK(finding_of(worker, {.in = "all_reduce"}).place == Whereabouts::Waits);
+    CHECK(finding_of(worker, {.in = "broadcast"}).place == Whereabouts::Elsewhere);
+    CHECK(finding_of(worker, {.in = "broadcast"}).doing == "waited in all_reduce");
   }
 
   TEST_CASE("another collective is elsewhere, where both names are of the same kind") {
@@ -34,9 +40,19 @@ TEST_SUITE("agent/decide/whereabouts") {
     CHECK(place(barrier, "") == Whereabouts::Waits);
     CHECK(place(barrier, "BARRIER") == Whereabouts::Waits);  // NCCL's
     CHECK(place(barrier, "all_reduce") == Whereabouts::Elsewhere);
-    CHECK(finding_of({.activity = barrier}, "all_reduce").doing ==
+    CHECK(finding_of({.activity = barrier}, {.in = "all_reduce"}).doing ==
           "waits in barrier, is in main (a.py:3)");
     CHECK(place({.is_waiting = true, .collective = "send"}, "recv") == Whereabouts::Waits);
+  }
+
+  TEST_CASE("who works is in no wait that takes no CPU time, unless its stack says so") {
+    auto at_work = [](process::Activity activity, bool is_idle) {
+      return finding_of({.activity = std::move(activity), .is_busy = true}, {.is_idle = is_idle});
+    };
+    CHECK(at_work({}, true).place == Whereabouts::Elsewhere);
+    CHECK(at_work({}, true).doing == "is at work");
+    CHECK(at_work({}, false).place == Whereabouts::Unknown);  // NCCL's waits turn
+    CHECK(at_work({.is_waiting = true}, true).place == Whereabouts::Waits);
   }
 
   TEST_CASE("of very many the suspects are kept") {

@@ -85,6 +85,30 @@ TEST_SUITE("rendezvous/decide/findings") {
           "rank 0 (local rank 0, pid 30) on node1 exited with code 1: RuntimeError: Timed out");
   }
 
+  TEST_CASE("where all others are known to have waited, the one is named that is left") {
+    Case one;
+    one.saw(1, Whereabouts::Unknown, "is in lock (train.py:27)").saw(2, Whereabouts::Waits);
+    CHECK(one.judged({.in = "all_reduce", .is_idle = true}) ==
+          "rank 1 (node2, pid 31) did not come to all_reduce: it is in lock (train.py:27)");
+    CHECK(Case()
+              .saw(1, Whereabouts::Unknown)
+              .saw(2, Whereabouts::Unknown)
+              .judged({.in = "all_reduce", .is_idle = true})
+              .empty());
+  }
+
+  TEST_CASE("of a lost peer those are named that had ended well") {
+    const TimedOutWait lost{.in = "all_reduce", .has_lost_peer = true};
+    Case ended;
+    ended.saw(1, Whereabouts::Waits).saw(3, Whereabouts::Elsewhere, kHadEnded);
+    CHECK(ended.judged(lost) ==
+          "rank 3 (node4, pid 33) did not come to all_reduce: it had ended with exit code 0");
+    Case none;
+    none.saw(1, Whereabouts::Elsewhere, "sleeps");
+    CHECK(none.judged(lost).empty());
+    CHECK(none.failure.waited_in.empty());
+  }
+
   TEST_CASE("of very many some are named") {
     Case many;
     for (int rank = 1; rank <= 100; ++rank) many.saw(rank, Whereabouts::Elsewhere);

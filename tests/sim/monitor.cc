@@ -150,7 +150,7 @@ void Monitor::require_silence(const std::string& what) const {
 
 void Monitor::arm() {
   std::uint64_t number = ++timers_;
-  MonoTime next = std::min(hang::next_tick(state_).value_or(MonoTime::max()),
+  MonoTime next = std::min(hang::next_tick(state_, config_).value_or(MonoTime::max()),
                            state_.look_at.value_or(MonoTime::max()));
   if (next == MonoTime::max()) return;
   node_.later(next - world_.now(node_.plan().machine).mono, [this, number] {
@@ -160,7 +160,7 @@ void Monitor::arm() {
 
 void Monitor::due() {
   MonoTime now = world_.now(node_.plan().machine).mono;
-  auto tick = hang::next_tick(state_);
+  auto tick = hang::next_tick(state_, config_);
   if (tick && *tick <= now) return on(hang::event::Tick{});
   if (state_.look_at && *state_.look_at <= now) on(hang::event::Looked{samples()});
 }

@@ -480,65 +480,65 @@ void Node::notice(Deed deed) {
 }
 
 void Node::perform(const member::Action& action) {
-  std::visit(Overloaded{
-                 [this](const member::action::Connect& wanted) { connect(wanted); },
-                 [this](const member::action::Knock& wanted) {
-                   for (const auto& place : wanted.places) {
-                     Host* own = wire_ ? wire_->host : nullptr;
-                     if (own == nullptr) continue;
-                     if (!place && config_.has_registry) {
-                       look_around(*own);
-                     } else {
-                       world_.knock(*own, place);
-                     }
-                   }
-                 },
-                 [this](const member::action::Disconnect&) { disconnect(); },
-                 [this](const member::action::Post& wanted) { post(wanted.message, false); },
-                 [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
-                 [this](const member::action::NotifyRound& told) {
-                   notice([this, round = told.round] {
-                     if (core_.phase != agent::Phase::Joining) return;
-                     if (last_number_ && round.number <= *last_number_)
-                       world_.violate(process_.name + " was in round " +
-                                      std::to_string(*last_number_) + " and is now in round " +
-                                      std::to_string(round.number));
-                     last_number_ = round.number;
-                     round_ = world_.oracle.index_of(*this, round);
-                     on(agent::event::RoundJoined{round.restart_count});
-                   });
-                 },
-                 [this](const member::action::NotifyInspect& told) {
-                   notice([this, in = told.inspect.in] { on(agent::event::InspectOrdered{in}); });
-                 },
-                 [](const member::action::NotifyTakeStacks&) {},  // nobody asks
-                 [](const member::action::NotifyTakeBundle&) {},  // likewise
-                 [this](const member::action::NotifyStop& told) {
-                   notice([this, kill_by = told.kill_by] {
-                     if (kill_by) on(agent::event::LeaseEnding{*kill_by});
-                     on(agent::event::StopOrdered{});
-                   });
-                 },
-                 [this](const member::action::RenewLease& lease) { renew_lease(lease.end); },
-                 [this](const member::action::NotifyWaiting& told) {
-                   notice([this, why = told.why] { world_.oracle.waits(*this, why); });
-                 },
-                 [this](const member::action::NotifyEnd& told) {
-                   if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
-                   notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
-                 },
-                 [this](const member::action::NotifyFailure& told) {
-                   failed_ = told.why;
-                   notice([this, why = told.why, kill_by = told.kill_by] {
-                     if (kill_by) on(agent::event::LeaseEnding{*kill_by});
-                     on(agent::event::RendezvousFailed{why});
-                   });
-                 },
-                 [this](const member::action::NotifyUser& told) {
-                   world_.trace(process_.name, "says: " + told.text);
-                 },
-             },
-             action);
+  std::visit(
+      Overloaded{
+          [this](const member::action::Connect& wanted) { connect(wanted); },
+          [this](const member::action::Knock& wanted) {
+            for (const auto& place : wanted.places) {
+              Host* own = wire_ ? wire_->host : nullptr;
+              if (own == nullptr) continue;
+              if (!place && config_.has_registry) {
+                look_around(*own);
+              } else {
+                world_.knock(*own, place);
+              }
+            }
+          },
+          [this](const member::action::Disconnect&) { disconnect(); },
+          [this](const member::action::Post& wanted) { post(wanted.message, false); },
+          [this](const member::action::Heartbeat& wanted) { post(wanted.message, true); },
+          [this](const member::action::NotifyRound& told) {
+            notice([this, round = told.round] {
+              if (core_.phase != agent::Phase::Joining) return;
+              if (last_number_ && round.number <= *last_number_)
+                world_.violate(process_.name + " was in round " + std::to_string(*last_number_) +
+                               " and is now in round " + std::to_string(round.number));
+              last_number_ = round.number;
+              round_ = world_.oracle.index_of(*this, round);
+              on(agent::event::RoundJoined{round.restart_count});
+            });
+          },
+          [this](const member::action::NotifyInspect& told) {
+            notice([this, in = told.inspect.in] { on(agent::event::InspectOrdered{{.in = in}}); });
+          },
+          [](const member::action::NotifyTakeStacks&) {},  // nobody asks
+          [](const member::action::NotifyTakeBundle&) {},  // likewise
+          [this](const member::action::NotifyStop& told) {
+            notice([this, kill_by = told.kill_by] {
+              if (kill_by) on(agent::event::LeaseEnding{*kill_by});
+              on(agent::event::StopOrdered{});
+            });
+          },
+          [this](const member::action::RenewLease& lease) { renew_lease(lease.end); },
+          [this](const member::action::NotifyWaiting& told) {
+            notice([this, why = told.why] { world_.oracle.waits(*this, why); });
+          },
+          [this](const member::action::NotifyEnd& told) {
+            if (!core_.shutdown_signal) verdict_ = told.end.exit_code;
+            notice([this, code = told.end.exit_code] { on(agent::event::RunEnded{code}); });
+          },
+          [this](const member::action::NotifyFailure& told) {
+            failed_ = told.why;
+            notice([this, why = told.why, kill_by = told.kill_by] {
+              if (kill_by) on(agent::event::LeaseEnding{*kill_by});
+              on(agent::event::RendezvousFailed{why});
+            });
+          },
+          [this](const member::action::NotifyUser& told) {
+            world_.trace(process_.name, "says: " + told.text);
+          },
+      },
+      action);
 }
 
 void Node::connect(const member::action::Connect& wanted) {

@@ -63,6 +63,11 @@ ProcessStat stat_of(pid_t pid) {
   return parse_stat(text_of_process(pid, "stat"), ::sysconf(_SC_CLK_TCK));
 }
 
+Duration main_thread_cpu_time(pid_t pid) {
+  const std::string name = "task/" + std::to_string(pid) + "/stat";
+  return parse_stat(text_of_process(pid, name.c_str()), ::sysconf(_SC_CLK_TCK)).cpu_time;
+}
+
 std::uint64_t start_time_of(pid_t pid) {
   constexpr int kFieldsBefore = 19;  // from the state on
   std::istringstream fields{split_stat(text_of_process(pid, "stat")).fields};

@@ -38,6 +38,8 @@ struct ProcessStat {
 // gives the default.
 ProcessStat parse_stat(std::string_view stat, long ticks_per_second);
 ProcessStat stat_of(pid_t pid);
+// Zero for one that has gone.
+Duration main_thread_cpu_time(pid_t pid);
 
 // When a process was started, in clock ticks since boot; 0 for one that has gone.
 std::uint64_t start_time_of(pid_t pid);

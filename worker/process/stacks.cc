@@ -11,6 +11,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -142,6 +143,15 @@ void StackCollector::start_next(const std::shared_ptr<Collection>& collection, s
   }
 }
 
+namespace {
+
+// gdb reads all symbols of LibTorch first, which takes ten seconds.
+bool is_slow(const StackTool& tool) {
+  return tool.at(0).ends_with("gdb");
+}
+
+}  // namespace
+
 std::vector<StackTool> stack_tools(std::string_view search_path) {
   std::vector<StackTool> tools;
   auto add = [&](const char* name, StackTool arguments) {
@@ -157,6 +167,23 @@ std::vector<StackTool> stack_tools(std::string_view search_path) {
                 "thread apply all backtrace 60", "-p"});
   }
   return tools;
+}
+
+std::vector<StackTool> quick_tools(std::vector<StackTool> tools) {
+  std::erase_if(tools, is_slow);
+  return tools;
+}
+
+std::vector<StackTool> slow_tools(std::vector<StackTool> tools) {
+  std::erase_if(tools, [](const StackTool& tool) { return !is_slow(tool); });
+  return tools;
+}
+
+std::string names_of(const std::vector<StackTool>& tools) {
+  std::string names;
+  for (const StackTool& tool : tools)
+    names += (names.empty() ? "" : " and ") + std::filesystem::path(tool.at(0)).filename().string();
+  return names;
 }
 
 asio::awaitable<void> StackCollector::collect(std::vector<StackTool> tools,

@@ -27,6 +27,11 @@ using StackTool = std::vector<std::string>;
 // with LibTorch eu-stack needs a tenth of a second, gdb, which reads all symbols first, ten
 // seconds.
 std::vector<StackTool> stack_tools(std::string_view search_path);
+// Of these, those that need no second, and gdb.
+std::vector<StackTool> quick_tools(std::vector<StackTool> tools);
+std::vector<StackTool> slow_tools(std::vector<StackTool> tools);
+// "py-spy and eu-stack".
+std::string names_of(const std::vector<StackTool>& tools);
 
 struct StackTarget {
   pid_t pid = -1;

@@ -68,11 +68,12 @@ bool is_sleep(std::string_view doing) {
 }
 
 // Where the kernel keeps a process that no peer of a collective keeps waiting: a sleep, a pipe, a
-// child, a lock of a file, a terminal, a disk.  Sockets and futexes tell nothing: peers are waited
-// for in both.
+// child, a lock of a file, a terminal, a signal, a disk.  Sockets and futexes tell nothing: peers
+// are waited for in both.
 bool is_kernel_elsewhere(std::string_view doing) {
-  constexpr std::array<std::string_view, 6> kElsewhere = {
-      "nanosleep", "pipe_read", " in do_wait", "lock_inode_wait", "tty_read", "in D state"};
+  constexpr std::array<std::string_view, 8> kElsewhere = {
+      "nanosleep", "pipe_read", " in do_wait",  "lock_inode_wait",
+      "tty_read",  "sys_pause", "sigtimedwait", "in D state"};
   return std::ranges::any_of(kElsewhere, [doing](std::string_view in) {
     return doing.find(in) != std::string_view::npos;
   });
