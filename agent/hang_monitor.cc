@@ -95,8 +95,10 @@ void HangMonitor::start(bool has_other_nodes) {
   is_watching_ = true;
   if (!std::exchange(has_watched_, true)) tasks_.spawn(watch());
   hang::event::Started started{.local_ranks = {}, .has_other_nodes = has_other_nodes};
-  for (const RunningWorker& worker : workers_.running())
+  for (const RunningWorker& worker : workers_.running()) {
     started.local_ranks.insert(worker.local_rank);
+    started.base_rank = worker.rank - worker.local_rank;
+  }
   on(started);
 }
 
@@ -303,16 +305,18 @@ asio::awaitable<void> HangMonitor::take_stacks(std::uint64_t collection) {
     co_await collect(slow, known, until);
   }
   activities = co_await read_stacks();
-  std::map<int, bool> waits;
+  hang::event::StacksTaken taken{
+      .collection = collection, .waits = {}, .has_python = has_python_stacks_};
   views_.clear();
   for (const RunningWorker& worker : workers_.running()) {
     auto found = activities.find(worker.local_rank);
     if (found == activities.end()) continue;
     views_[worker.local_rank] = {.rank = worker.rank, .pid = worker.pid, .activity = found->second};
-    if (auto is_waiting = found->second.is_waiting) waits[worker.local_rank] = *is_waiting;
+    const process::Activity& activity = found->second;
+    if (activity.is_waiting) taken.waits[worker.local_rank] = *activity.is_waiting;
+    if (!activity.place.empty()) taken.places[worker.local_rank] = activity.place;
   }
-  on(hang::event::StacksTaken{
-      .collection = collection, .waits = std::move(waits), .has_python = has_python_stacks_});
+  on(taken);
 }
 
 asio::awaitable<void> HangMonitor::collect(std::vector<process::StackTool> tools,

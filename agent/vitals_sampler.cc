@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@ namespace asio = boost::asio;
 // Of a heartbeat file, which may be larger, and of the end of a log file.
 constexpr std::size_t kMostHeartbeat = 4096;
 constexpr std::size_t kEndOfLog = 1024;
+
+constexpr char kEnded = '-';  // WorkerVitals::state
 
 // What one look needs, so that it depends on nothing that may go meanwhile.
 struct Subject {
@@ -141,6 +144,10 @@ asio::awaitable<void> VitalsSampler::look() {
   if (!is_running_) co_return;
   std::vector<WorkerSample> samples;
   for (Subject& subject : *subjects) samples.push_back(std::move(subject.sample));
+  for (const RunningWorker& worker : workers_.started()) {
+    if (std::ranges::find(samples, worker.local_rank, &WorkerSample::local_rank) == samples.end())
+      samples.push_back({.local_rank = worker.local_rank, .pid = worker.pid, .state = kEnded});
+  }
   rendezvous::Vitals vitals = book_.take(samples, mono_now());
   if (config_.keeps_logs) vitals.log_folder = workers_.log_path();
   say_(encode(vitals));

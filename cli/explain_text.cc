@@ -108,6 +108,11 @@ std::string title(const Json& run) {
 void add_cause(const Json& run, const Turn& turn, Lines& lines) {
   const Json* failure = failure_of(run, turn);
   std::string why = text(turn.stop, "why");
+  auto add_why = [&] {
+    const std::string suspects = failure == nullptr ? "" : text(*failure, "suspects");
+    if (!suspects.empty()) lines.push_back("why: " + suspects);
+    if (!why.empty()) lines.push_back((suspects.empty() ? "why: " : "so: ") + why);
+  };
   if (text(turn.stop, "what") == "stop") {
     std::string after = turn.round.is_null()
                             ? ""
@@ -115,19 +120,17 @@ void add_cause(const Json& run, const Turn& turn, Lines& lines) {
     lines.push_back(round_text(turn.stop) + " was stopped at " +
                     exact_clock_text(time_of(turn.stop)) + after + ": " +
                     meaning_of(text(turn.stop, "cause")));
-    lines.push_back("why: " + why);
+    add_why();
   } else if (!turn.stop.is_null()) {
     lines.push_back("the run ended at " + exact_clock_text(time_of(turn.stop)));
     if (why.empty() && failure != nullptr) why = failure_text(*failure);
-    if (!why.empty()) lines.push_back("why: " + why);
+    add_why();
   } else if (run.contains("exit_code")) {  // nothing is known but the verdict
     why = text(run, "why");
     if (why.empty() && failure != nullptr) why = failure_text(*failure);
-    if (!why.empty()) lines.push_back("why: " + why);
+    add_why();
   }
   if (failure == nullptr) return;
-  if (std::string suspects = text(*failure, "suspects"); !suspects.empty())
-    lines.push_back("suspected: " + suspects);
   if (std::string logs = text(*failure, "log_path"); !logs.empty())
     lines.push_back("its logs: " + logs);
 }

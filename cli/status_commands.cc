@@ -116,7 +116,10 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
   if (question.as_json) {
     out << dump(json, 2) << '\n';
   } else {
-    out << text_of(lines.empty() ? Lines{"nothing is waited for"} : lines);
+    out << text_of(lines.empty() ? Lines{"nothing is waited for at a store; where ranks wait for "
+                                         "each other in a collective, "
+                                         "ddpctl stacks shows it"}
+                                 : lines);
   }
   return {};
 }

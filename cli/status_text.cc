@@ -88,6 +88,8 @@ std::string parts_of_time(const Json& run) {
 
 std::string describe(const Json& failure) {
   std::string line = failure_head(failure);
+  if (std::string suspects = text(failure, "suspects"); !suspects.empty())
+    line = suspects + "; " + line;
   const Json& message = field(failure, "message");
   if (!message.is_string()) return line;
   std::string words = message.get<std::string>();
@@ -214,7 +216,7 @@ std::string state_text(const Rank& rank) {
   if (state != "training") return state;
   if (process == "D") return "in D state";
   if (process == "T" || process == "t") return "stopped";
-  if (process == "Z" || process == "X") return "ended";
+  if (process == "-" || process == "Z" || process == "X") return "ended";
   return is_slow(rank) ? "slow" : state;
 }
 

@@ -159,18 +159,22 @@ std::string describe(const HangVerdict& verdict) {
     text += " (its output is not seen without --tee)";
   const std::string& own = verdict.doing.at(verdict.hung.front());
   if (!own.empty()) text += "; it was " + own;
+  if (!own.empty() && !verdict.place.empty()) text += ", in " + verdict.place;
+  auto ranks = [&verdict](std::vector<int> local_ranks) {
+    for (int& rank : local_ranks) rank += verdict.base_rank;
+    return name_ranks(local_ranks);
+  };
   Groups others;
   for (int local_rank : verdict.silent) {
     if (local_rank != verdict.hung.front())
       others[verdict.doing.at(local_rank)].push_back(local_rank);
   }
   for (const auto& [doing, local_ranks] : others) {
-    text += ", while local " + name_ranks(local_ranks) +
-            (local_ranks.size() == 1 ? " was " : " were ") +
+    text += ", while " + ranks(local_ranks) + (local_ranks.size() == 1 ? " was " : " were ") +
             (doing.empty() ? "silent as well" : doing);
   }
   if (!verdict.busy.empty())
-    text += ", while local " + name_ranks(verdict.busy) +
+    text += ", while " + ranks(verdict.busy) +
             (verdict.busy.size() == 1 ? " was at work" : " were at work");
   // Of one that waits for its peers the others are asked.
   bool is_waiting = own == kWaiting;

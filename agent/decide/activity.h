@@ -36,6 +36,8 @@ struct HangVerdict {
   std::vector<int> silent;           // all that were silent, `hung` among them
   std::map<int, std::string> doing;  // of the silent ones
   std::vector<int> busy{};           // those that were not silent
+  int base_rank = 0;                 // the rank of local rank 0
+  std::string place{};               // of hung[0]: "load (data.py:40)"; empty: not known
   Duration silence{};                // of hung[0]
   bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
   bool is_output_seen = true;        // that of hung[0]
@@ -93,8 +95,9 @@ class ActivityLog {
 // wait in.  Where all do, the one that keeps them waiting is not among them.
 HangVerdict without_waiting(HangVerdict verdict, const std::map<int, bool>& waits);
 
-// "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, while
-// local ranks 0..2 were sleeping in futex_wait".  Of a worker whose output is not seen it says so.
+// "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, in load
+// (data.py:40), while ranks 4..6 were sleeping in futex_wait".  Of a worker whose output is not
+// seen it says so.
 std::string describe(const HangVerdict& verdict);
 
 }  // namespace ddprun::agent

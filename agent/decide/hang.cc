@@ -42,6 +42,7 @@ class HangTransition {
     state_ = State(config_);
     state_.collections = collections;
     state_.running = event.local_ranks;
+    state_.base_rank = event.base_rank;
     state_.has_other_nodes = event.has_other_nodes;
   }
 
@@ -73,6 +74,7 @@ class HangTransition {
     if (!is_current) return;  // of workers that have been stopped meanwhile
     state_.is_taking = false;
     state_.waits = event.waits;
+    state_.places = event.places;
     state_.has_python = event.has_python;
     for (const auto& [local_rank, signal] : std::exchange(state_.expired, {})) {
       if (state_.running.contains(local_rank)) end(local_rank, signal);
@@ -151,6 +153,9 @@ class HangTransition {
     int local_rank = verdict.hung.front();
     // It may have ended while its stacks were taken.
     if (!state_.running.contains(local_rank) || state_.blamed.contains(local_rank)) return;
+    verdict.base_rank = state_.base_rank;
+    if (auto place = state_.places.find(local_rank); place != state_.places.end())
+      verdict.place = place->second;
     blame(local_rank, describe(verdict));
     end(local_rank, SIGABRT);
   }

@@ -52,6 +52,7 @@ struct State {
   explicit State(const Config& config) : activity(config.timeout) {}
 
   std::set<int> running;  // local ranks of the workers that are watched
+  int base_rank = 0;
   bool has_other_nodes = false;
   ActivityLog activity;
   std::optional<MonoTime> look_at;  // when the next Looked is due
@@ -65,7 +66,8 @@ struct State {
   bool is_taking = false;         // the last of them is under way
   MonoTime taking_since{};
   std::map<int, bool> waits;  // by local rank, of the last stacks: whether it waits for its peers
-  bool has_python = false;    // likewise, as StacksTaken says it
+  std::map<int, std::string> places;  // likewise, as StacksTaken says them
+  bool has_python = false;            // likewise, as StacksTaken says it
 
   std::map<int, Ending> endings;  // by local rank
   std::optional<Hold> hold;
@@ -76,6 +78,7 @@ namespace event {
 // The workers of an attempt run, with these local ranks.  What was before is forgotten.
 struct Started {
   std::set<int> local_ranks;
+  int base_rank = 0;             // the rank of local rank 0
   bool has_other_nodes = false;  // their peers run on other nodes too, whose agents watch them
 };
 // A sample of each worker that is watched, all of this moment.
@@ -92,8 +95,9 @@ struct TimerExpired {
 struct StacksTaken {
   std::uint64_t collection = 0;
   std::map<int, bool>
-      waits;                // by local rank, where the stacks tell: whether it waits for its peers
-  bool has_python = false;  // a tool of this machine shows Python's stacks
+      waits;  // by local rank, where the stacks tell: whether it waits for its peers
+  std::map<int, std::string> places{};  // likewise: "load (data.py:40)"
+  bool has_python = false;              // a tool of this machine shows Python's stacks
 };
 struct Exited {
   int local_rank = 0;

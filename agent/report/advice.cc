@@ -48,6 +48,9 @@ constexpr std::string_view kMoreSharedMemory =
     "make /dev/shm larger (of a container: --shm-size, --ipc=host), or use fewer data-loader "
     "workers";
 
+// error_line() of faulthandler's dump.
+constexpr std::string_view kFromFaulthandler = "Segmentation fault in ";
+
 constexpr std::string_view kMoreThreads =
     "allow more threads and processes (ulimit -u, the pids limit of its container or cgroup) or "
     "more memory (ulimit -v)";
@@ -63,10 +66,12 @@ constexpr std::array kByWords = {
            "look at the stacks in the log folders: which rank does not do what the others do?", "",
            "the others may wait for it; their stacks are in the log folders"},
     // Gloo's words, to one that only received what another rank sent.
-    Advice{"Received data size doesn't match",
-           "the ranks' tensors differ in size in that collective: run again with "
-           "TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the ranks and their shapes; a C++ program, "
-           "with all ranks on one node, where shared memory names them"},
+    Advice{
+        "Received data size doesn't match",
+        "the ranks' tensors differ in size in that collective, or they are in different ones: "
+        "print the shapes before it on each rank (TORCH_DISTRIBUTED_DEBUG=DETAIL names them where "
+        "no DistributedDataParallel over Gloo is used: torch 2.15 crashes in it then); a C++ "
+        "program, with all ranks on one node, where shared memory names them"},
     Advice{"Detected mismatch between collectives",
            "correct the rank whose collective differs: its last words above name both"},
     Advice{"as the module name.", "give -m the module's name as Python says, or leave out -m"},
@@ -249,6 +254,9 @@ std::string by_signal(const rendezvous::Failure& failure) {
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
+      if (failure.message.starts_with(kFromFaulthandler))
+        return "correct what the Python line above calls; 'ulimit -c unlimited' gives a core file "
+               "for the C++ part";
       return "run again with PYTHONFAULTHANDLER=1 for a Python stack, or with 'ulimit -c "
              "unlimited' for a core file";
     case SIGABRT:

@@ -130,7 +130,7 @@ TEST_SUITE("agent/decide/activity") {
     CHECK(verdict->hung == std::vector{2});
     CHECK(describe(*verdict) ==
           "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in hrtimer_nanosleep, "
-          "while local ranks 0, 1, 3 were at work");
+          "while ranks 0, 1, 3 were at work");
   }
 
   TEST_CASE("nothing is said of output that nobody sees") {
@@ -142,7 +142,7 @@ TEST_SUITE("agent/decide/activity") {
     REQUIRE(verdict);
     CHECK(describe(*verdict) ==
           "hung: no CPU time or heartbeat for 60 s (its output is not seen without --tee), while "
-          "local ranks 0, 1, 3 were at work");
+          "ranks 0, 1, 3 were at work");
   }
 
   TEST_CASE(
@@ -157,7 +157,7 @@ TEST_SUITE("agent/decide/activity") {
     CHECK(verdict->silent == std::vector{0, 1, 2, 3});
     CHECK(describe(*verdict) ==
           "hung: no output, CPU time or heartbeat for 51 s; it was sleeping in hrtimer_nanosleep, "
-          "while local ranks 0..2 were sleeping in futex_wait");
+          "while ranks 0..2 were sleeping in futex_wait");
   }
 
   TEST_CASE("without a difference all are named, the longest silent first") {
@@ -169,7 +169,7 @@ TEST_SUITE("agent/decide/activity") {
     REQUIRE(verdict);
     CHECK(verdict->hung == std::vector{2, 0, 1, 3});
     CHECK(describe(*verdict) ==
-          "hung: no output, CPU time or heartbeat for 60 s, while local ranks 0, 1, 3 were silent "
+          "hung: no output, CPU time or heartbeat for 60 s, while ranks 0, 1, 3 were silent "
           "as well; which of them holds up the rest is not known: compare their stacks");
   }
 
@@ -189,8 +189,7 @@ TEST_SUITE("agent/decide/activity") {
     });
     REQUIRE(verdict);
     CHECK(verdict->hung == std::vector{1});
-    CHECK(describe(*verdict) ==
-          "hung: no heartbeat for 60 s, while local ranks 0, 2, 3 were at work");
+    CHECK(describe(*verdict) == "hung: no heartbeat for 60 s, while ranks 0, 2, 3 were at work");
   }
 
   TEST_CASE("who waits in a collective is not the one that hangs") {
@@ -203,7 +202,7 @@ TEST_SUITE("agent/decide/activity") {
     CHECK(one.hung == std::vector{1});
     CHECK(describe(one) ==
           "hung: no output, CPU time or heartbeat for 60 s; it was sleeping in nanosleep, while "
-          "local rank 0 was waiting in a collective");
+          "rank 0 was waiting in a collective");
     CHECK(without_waiting(both, {}) == both);
     CHECK_FALSE(without_waiting(both, {{0, false}, {1, false}}).is_clear);
     HangVerdict alone{.hung = {0}, .silent = {0}, .doing = {{0, "sleeping in nanosleep"}}};
@@ -217,9 +216,9 @@ TEST_SUITE("agent/decide/activity") {
     CHECK_FALSE(none.is_clear);
     CHECK(describe(none) ==
           "hung: no output, CPU time or heartbeat for 60 s; it was waiting in a collective, while "
-          "local rank 1 was waiting in a collective");
+          "rank 1 was waiting in a collective");
     none.busy = {2, 3};
-    CHECK(describe(none).ends_with(", while local ranks 2, 3 were at work"));
+    CHECK(describe(none).ends_with(", while ranks 2, 3 were at work"));
   }
 
   TEST_CASE("a worker that has ended is not silent") {

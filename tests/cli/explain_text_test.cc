@@ -78,7 +78,7 @@ TEST_SUITE("cli/explain_text") {
     Json failure = {{"rank", 0}, {"suspects", "rank 1 (b, pid 3) did not come to all_reduce"}};
     Lines lines = explain_lines(run_of({round_at(1, 0), stop_at(2, 0, "failed", "rank 0 exited")},
                                        Json::array(), {failure}));
-    CHECK(lines[3] == "suspected: rank 1 (b, pid 3) did not come to all_reduce");
+    CHECK(lines[2] == "why: rank 1 (b, pid 3) did not come to all_reduce");
   }
 
   TEST_CASE("a node was lost, and its failure of before is not the reason") {

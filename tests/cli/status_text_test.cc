@@ -99,4 +99,25 @@ TEST_SUITE("cli/status_text") {
     CHECK(status_lines(page_with(0, 89), "other") ==
           Lines{"no run 'other' is on this page; 89 runs that meet here are not"});
   }
+
+  TEST_CASE(
+      "a report begins with who did not come, and a rank that has ended is no more training") {
+    Json page = page_with(0, 0);
+    Json& run = page["runs"][0];
+    run["failures"] = Json::array({Json{{"attempt", 0},
+                                        {"rank", 0},
+                                        {"node", "n0"},
+                                        {"exit_code", 1},
+                                        {"suspects", "rank 1 (n1, pid 7) did not come to barrier"},
+                                        {"message", "RuntimeError: Timed out"}}});
+    std::string first = report_lines(page, "").front();
+    CHECK(first.find("attempt 0: rank 1 (n1, pid 7) did not come to barrier; rank 0 on n0 ") !=
+          std::string::npos);
+    run["nodes"][1]["vitals"] =
+        Json::array({Json{{"local_rank", 0}, {"pid", 7}, {"process", "-"}}});
+    Lines lines = rank_lines(page, "");
+    CHECK(std::ranges::any_of(lines, [](const std::string& line) {
+      return line.find("n1") != std::string::npos && line.find("ended") != std::string::npos;
+    }));
+  }
 }

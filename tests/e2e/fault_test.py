@@ -440,7 +440,7 @@ class HangTest(FaultCase):
         self.assertRegex(self.last, r"FAILED: rank 1 \(pid \d+\) did not come to all_reduce: it runs in "
                                     r"load \(worker.py:3\); rank 0 \(.*\) on \S+ waited for it and was killed by "
                                     r"SIGABRT; hung: no CPU time or heartbeat for \d+ s .*it was waiting in a "
-                                    r"collective, while local rank 1 was at work\n")
+                                    r"collective, while rank 1 was at work\n")
         self.assertIn("\n  next: see why rank 1 did not come", self.last)
 
     @needs_torch
@@ -467,7 +467,7 @@ class HangTest(FaultCase):
             "    rest = again if first == again else None\n"
             "time.sleep(1000)\n")
         self.fails("--nproc-per-node=3", "--hang-timeout=5", script, code=134, PATH="/nowhere")
-        self.check_report(1, "hung: no CPU time or heartbeat for ", "while local ranks 0, 2 were ",
+        self.check_report(1, "hung: no CPU time or heartbeat for ", "while ranks 0, 2 were ",
                           "then stopped by ddprun: ranks 0, 2")
         for rank in range(3):
             (stack,) = self.logs.glob(f"*_*/attempt_0/{rank}/stack.faulthandler")

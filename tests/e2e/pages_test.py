@@ -206,7 +206,8 @@ class StatusTest(PagesCase):
             self.assertRegex(self.ddpctl(command, "--run=job", endpoint),
                              r"^job: ended .* ago, exit code 0, after 1 restart\n(  .*\n)?$")
         self.assertRegex(self.ddpctl("report", "--run=job", endpoint), "rank 1 on .* exited with code 7")
-        self.assertEqual(self.ddpctl("waits", "--run=job", endpoint), "nothing is waited for\n")
+        self.assertEqual(self.ddpctl("waits", "--run=job", endpoint), "nothing is waited for at a store; where ranks wait for each other in a "
+                         "collective, ddpctl stacks shows it\n")
         self.assertIn("round 1", self.ddpctl("timeline", "--run=job", endpoint))
         self.assertRegex(self.ddpctl("report", "--run=other", endpoint, code=2),
                          r"^ddpctl: no run 'other' meets at \S+\n$")

@@ -165,7 +165,10 @@ std::optional<PythonStack> python_stack(std::string_view py_spy) {
 Activity activity_of(std::string_view native, std::string_view py_spy, std::string_view doing) {
   Activity activity;
   auto stack = python_stack(py_spy);
-  if (stack) activity.collective = stack->collective;
+  if (stack) {
+    activity.collective = stack->collective;
+    activity.place = stack->place;
+  }
   activity.text = text_of(stack, doing);
   if (doing == "stopped") {
     activity.is_waiting = false;  // wherever it is: it does not go on

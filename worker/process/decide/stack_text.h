@@ -29,6 +29,7 @@ std::optional<PythonStack> python_stack(std::string_view py_spy);
 struct Activity {
   std::optional<bool> is_waiting;  // for peers; nullopt: it cannot be told
   std::string collective;          // where the Python stack says so
+  std::string place;               // PythonStack::place; empty: not known
   std::string text;  // behind "it": "sleeps in load (data.py:40)"; empty: nothing known
 };
 // `native`: of eu-stack or gdb, `py_spy`; both may be empty.  `doing`: of proc_files.h, such as
