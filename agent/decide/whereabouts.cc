@@ -51,7 +51,8 @@ Finding finding_of(const WorkerView& worker, const rendezvous::TimedOutWait& wai
     finding.place = *activity.is_waiting ? Whereabouts::Waits : Whereabouts::Elsewhere;
   } else if (worker.is_busy && wait.is_idle) {
     finding.place = Whereabouts::Elsewhere;
-    finding.doing = "is at work";
+    finding.doing = "is at work" + (activity.place.empty() ? "" : " in " + activity.place);
+    finding.doing = cut(finding.doing, kMostBytes);
   }
   return finding;
 }

@@ -62,9 +62,10 @@ constexpr std::array kByWords = {
            "the node out of service"},
     Advice{"OOM killer",
            "give the job more memory, or use less: smaller batches, fewer data-loader workers"},
-    Advice{"hung: ",
-           "look at the stacks in the log folders: which rank does not do what the others do?", "",
-           "the others may wait for it; their stacks are in the log folders"},
+    Advice{"which of them holds up the rest is not known",
+           "look at the stacks in the log folders: which rank does not do what the others do?"},
+    Advice{"hung: ", "see why it stands there: the stacks of all workers are in the log folders",
+           "", "the others may wait for it; their stacks are in the log folders"},
     // Gloo's words, to one that only received what another rank sent.
     Advice{
         "Received data size doesn't match",

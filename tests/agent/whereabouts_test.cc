@@ -51,6 +51,8 @@ TEST_SUITE("agent/decide/whereabouts") {
     };
     CHECK(at_work({}, true).place == Whereabouts::Elsewhere);
     CHECK(at_work({}, true).doing == "is at work");
+    CHECK(at_work({.place = "spin (train.py:36)"}, true).doing ==
+          "is at work in spin (train.py:36)");
     CHECK(at_work({}, false).place == Whereabouts::Unknown);  // NCCL's waits turn
     CHECK(at_work({.is_waiting = true}, true).place == Whereabouts::Waits);
   }

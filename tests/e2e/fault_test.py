@@ -381,7 +381,7 @@ class HangTest(FaultCase):
         self.one_at_fault("time.sleep(1000)\nelse:\n    while True: pass", "--hang-timeout=2", code=134,
                           PATH="/nowhere")
         self.check_report(2, "hung: no CPU time or heartbeat for 2 s (its output is not seen without --tee)",
-                          "next: look at the stack")
+                          "next: see why it stands there")
         self.assertIn("Current thread", self.last, "faulthandler wrote the stack")
 
     def test_output_that_is_seen_is_a_sign_of_life(self):
