@@ -232,7 +232,7 @@ void Agent::perform(const std::vector<Action>& actions) {
             },
             [this](const action::TakeStacks& take) {
               timeline_.draw({.thread = kAgentThread, .name = "takes stacks"});
-              failures_.inspection_begins(take.wait, std::exchange(seen_before_hang_, {}));
+              failures_.asked(take.wait);
               inspection_.begin(take.wait);
             },
             [this](const action::ReportFindings& report) {
@@ -408,8 +408,10 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
 void Agent::inspect_ordered(const rendezvous::command::Inspect& inspect) {
   if (state_.phase == Phase::Running && !inspect.has_lost_peer)
     logger_->warn("{}; looking what the workers here do, before they are stopped", inspect.why);
-  on(event::InspectOrdered{
-      {.in = inspect.in, .is_idle = inspect.is_idle, .has_lost_peer = inspect.has_lost_peer}});
+  rendezvous::TimedOutWait wait{
+      .in = inspect.in, .is_idle = inspect.is_idle, .has_lost_peer = inspect.has_lost_peer};
+  failures_.asked(wait);
+  on(event::InspectOrdered{std::move(wait)});
 }
 
 void Agent::run_ended(const rendezvous::command::End& end) {
@@ -515,7 +517,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
   event::WorkerExited event{.local_rank = exit.local_rank};
   events_.ended(exit, state_.phase != Phase::Running, read_clocks());
   if (state_.phase != Phase::Running) {
-    if (state_.phase == Phase::Inspecting) failures_.ended_in_inspection(exit);
+    if (state_.phase == Phase::Inspecting) failures_.ended_meanwhile(exit);
     failures_.ended_after(exit, hangs_.is_showing_stacks());
     if (!exit.status.is_success()) event.failure = rendezvous::Failure{.status = exit.status};
   } else if (exit.status.is_success()) {
@@ -527,7 +529,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
     event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
     event.wait = hang.cause.empty() ? wait_behind(exit) : hang.wait;
-    seen_before_hang_ = std::move(hang.findings);
+    failures_.saw_before(std::move(hang.findings));
     if (event.wait && !event.wait->has_lost_peer && state_.running > 1)
       logger_->warn("{}; looking what the other workers do, before they are stopped",
                     describe_briefly(*event.failure));

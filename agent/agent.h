@@ -131,7 +131,6 @@ class Agent {
   TimeKeeper time_;
   MonoTime stop_began_{};  // when the first worker of the round ended, or a stop began
   MonoTime last_exit_{};   // when the last worker to end did
-  std::vector<rendezvous::Finding> seen_before_hang_;  // until the inspection that follows begins
   int exit_code_ = 0;
 };
 

@@ -7,7 +7,6 @@
 
 #include "agent/decide/start_failure.h"
 #include "agent/decide/wait_words.h"
-#include "agent/decide/whereabouts.h"
 #include "agent/report/error_line.h"
 #include "store/base/text.h"
 
@@ -39,12 +38,14 @@ void FailureCollector::round_begins(std::uint64_t round) {
   has_start_failed_ = false;
   victims_.clear();
   left_early_.clear();
-  known_.clear();
+  seen_before_.clear();
+  ended_.clear();
 }
 
 rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
                                                     const std::string& hang_cause, MonoTime now) {
   error_report_ = exit.report;
+  ended_meanwhile(exit);
   Duration uptime = now - started_at_;
   young_deaths_ = uptime < kYoung ? young_deaths_ + 1 : 0;
 
@@ -85,29 +86,27 @@ void FailureCollector::ended_well(const WorkerExit& exit) {
   finding.doing = rendezvous::kHadEnded;
 }
 
-void FailureCollector::inspection_begins(rendezvous::TimedOutWait wait,
-                                         std::vector<rendezvous::Finding> known) {
-  wait_ = std::move(wait);
-  known_ = std::move(known);
+void FailureCollector::ended_meanwhile(const WorkerExit& exit) {
+  std::string words = reported_error(exit.report.message, exit.report.traceback);
+  if (words.empty()) words = error_line(exit.stderr_lines);
+  std::string how = process::to_string(exit.status) + (words.empty() ? "" : ": " + words);
+  ended_.push_back({.view = {.rank = exit.rank, .pid = exit.pid, .timed_out = timed_out_wait(exit)},
+                    .lost_peer = lost_peer(exit),
+                    .how = cut(how.substr(0, how.find('\n')), kMostOfDoing),
+                    .is_success = exit.status.is_success()});
 }
 
-void FailureCollector::ended_in_inspection(const WorkerExit& exit) {
-  WorkerView view{.rank = exit.rank, .pid = exit.pid};
-  view.timed_out = timed_out_wait(exit);
-  if (!view.timed_out) view.timed_out = lost_peer(exit);
-  rendezvous::Finding finding = finding_of(view, wait_);
-  if (exit.status.is_success()) {
-    finding.place = rendezvous::Whereabouts::Elsewhere;
-    finding.doing = rendezvous::kHadEnded;
-  } else if (!view.timed_out) {
-    std::string words = reported_error(exit.report.message, exit.report.traceback);
-    if (words.empty()) words = error_line(exit.stderr_lines);
-    finding.place = rendezvous::Whereabouts::Elsewhere;
-    finding.doing = process::to_string(exit.status) + (words.empty() ? "" : ": " + words);
-    finding.doing = cut(finding.doing.substr(0, finding.doing.find('\n')), kMostOfDoing);
+rendezvous::Finding FailureCollector::finding_of_end(const Ended& ended) const {
+  rendezvous::Finding finding = finding_of(ended.view, wait_);
+  if (ended.view.timed_out) return finding;
+  // Who has lost a peer knows no more than the one that asks.
+  if (ended.lost_peer) {
+    if (!wait_.has_lost_peer) finding.place = rendezvous::Whereabouts::Waits;
+    return finding;
   }
-  std::erase_if(known_, [&](const rendezvous::Finding& one) { return one.rank == exit.rank; });
-  known_.push_back(std::move(finding));
+  finding.place = rendezvous::Whereabouts::Elsewhere;
+  finding.doing = ended.is_success ? rendezvous::kHadEnded : ended.how;
+  return finding;
 }
 
 rendezvous::Findings FailureCollector::with_ended(rendezvous::Findings findings) const {
@@ -117,7 +116,8 @@ rendezvous::Findings FailureCollector::with_ended(rendezvous::Findings findings)
     if (!is_known) findings.workers.push_back(one);
   };
   std::ranges::for_each(left_early_, add);
-  std::ranges::for_each(known_, add);
+  for (const Ended& ended : ended_) add(finding_of_end(ended));
+  std::ranges::for_each(seen_before_, add);
   limit(findings);
   return findings;
 }

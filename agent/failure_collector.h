@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/decide/whereabouts.h"
 #include "agent/decide/worker_exit.h"
 #include "agent/report/job_report.h"
 #include "agent/report/report.h"
@@ -44,11 +46,12 @@ class FailureCollector {
 
   // A worker that has ended well while the others ran on.
   void ended_well(const WorkerExit& exit);
-  // It is seen what the workers do, since `wait` was over.  `known`: of some of them, from just
-  // before the first failure.
-  void inspection_begins(rendezvous::TimedOutWait wait, std::vector<rendezvous::Finding> known);
-  // A worker that has ended meanwhile.
-  void ended_in_inspection(const WorkerExit& exit);
+  // Others want to know what the workers do, since `wait` was over.
+  void asked(rendezvous::TimedOutWait wait) { wait_ = std::move(wait); }
+  // What was known of workers before the first failure made them end.
+  void saw_before(std::vector<rendezvous::Finding> findings) { seen_before_ = std::move(findings); }
+  // A worker that ends while that is found out.
+  void ended_meanwhile(const WorkerExit& exit);
   // What this node has to say of a wait that was over: `findings` of the workers that run, and
   // those that have ended, for whom others may wait in vain.
   rendezvous::Findings with_ended(rendezvous::Findings findings) const;
@@ -85,8 +88,17 @@ class FailureCollector {
   std::string why_no_restart_;        // likewise
   std::vector<Victim> victims_;
   std::vector<rendezvous::Finding> left_early_;
-  rendezvous::TimedOutWait wait_;           // of the inspection
-  std::vector<rendezvous::Finding> known_;  // before it, or of workers that ended in it
+  rendezvous::TimedOutWait wait_;
+  std::vector<rendezvous::Finding> seen_before_;
+  // That have ended by themselves: the first failure, and those that followed while it was judged.
+  struct Ended {
+    WorkerView view;
+    std::optional<rendezvous::TimedOutWait> lost_peer;
+    std::string how;  // "exited with code 1: ValueError: boom"
+    bool is_success = false;
+  };
+  rendezvous::Finding finding_of_end(const Ended& ended) const;
+  std::vector<Ended> ended_;
   std::vector<std::string> stuck_;
   std::vector<std::string> dumps_;
 };

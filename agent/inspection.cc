@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/inspection.h"
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <exception>
 #include <utility>
 
@@ -57,35 +54,44 @@ Inspection::CpuTimes Inspection::cpu_times() const {
 }
 
 asio::awaitable<void> Inspection::look(rendezvous::TimedOutWait wait, int number) {
-  if (wait.has_lost_peer) {  // who has ended is known already
-    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
-    if (number == number_) on_found_({});
-    co_return;
-  }
-  const MonoTime began = mono_now();
-  const MonoTime until = began + config_.limit;
-  const CpuTimes before = cpu_times();
-  auto seen = co_await stacks_.look(StackReader::Place::LogFolder, {}, until);
-  if (!seen || number != number_) co_return;
-  timer_.expires_at(until);
-  co_await store::wait_for(timer_);
-  if (number != number_) co_return;
+  SeenWorkers seen;
   std::set<pid_t> busy;
-  for (const auto& [pid, time] : cpu_times()) {
-    auto known = before.find(pid);
-    bool is_busy = known != before.end() && time - known->second >= kBusy * (mono_now() - began);
-    if (is_busy) busy.insert(pid);
+  if (wait.has_lost_peer) {  // what they have written is enough, and is there
+    for (const RunningWorker& worker : workers_.running())
+      seen.workers[worker.local_rank] = {
+          .rank = worker.rank, .pid = worker.pid, .folder = worker.folder};
+  } else {
+    const MonoTime began = mono_now();
+    const MonoTime until = began + config_.limit;
+    const CpuTimes before = cpu_times();
+    auto looked = co_await stacks_.look(StackReader::Place::LogFolder, {}, until);
+    if (!looked || number != number_) co_return;
+    seen = std::move(*looked);
+    timer_.expires_at(until);
+    co_await store::wait_for(timer_);
+    if (number != number_) co_return;
+    busy = busy_since(before, began);
   }
   auto stderr_lines = std::make_shared<StderrLines>();
   std::map<int, std::string> folders;
-  for (const auto& [local_rank, worker] : seen->workers)
+  for (const auto& [local_rank, worker] : seen.workers)
     if (!worker.folder.empty()) folders[local_rank] = worker.folder;
   std::function<void()> read = [stderr_lines, folders = std::move(folders)] {
     for (const auto& [local_rank, folder] : folders)
       (*stderr_lines)[local_rank] = last_stderr_lines(folder);
   };
   co_await disk_.run_and_wait("read what the workers have written", std::move(read));
-  if (number == number_) on_found_(judge(wait, *seen, *stderr_lines, busy));
+  if (number == number_) on_found_(judge(wait, seen, *stderr_lines, busy));
+}
+
+std::set<pid_t> Inspection::busy_since(const CpuTimes& before, MonoTime began) const {
+  std::set<pid_t> busy;
+  for (const auto& [pid, time] : cpu_times()) {
+    auto known = before.find(pid);
+    bool is_busy = known != before.end() && time - known->second >= kBusy * (mono_now() - began);
+    if (is_busy) busy.insert(pid);
+  }
+  return busy;
 }
 
 rendezvous::Findings Inspection::judge(const rendezvous::TimedOutWait& wait,

@@ -3,7 +3,7 @@
 // Sees what the workers do when one has waited in vain for others, before they are stopped: by
 // their stacks and what the kernel says of them (agent/stack_reader), and by what they have
 // written.  It takes a second: workers that waited as well come to their end within it, and are no
-// suspects.
+// suspects.  Of a lost peer it only sees what they have written.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -55,6 +55,7 @@ class Inspection {
   using CpuTimes = std::map<pid_t, Duration>;                   // of main threads
   boost::asio::awaitable<void> look(rendezvous::TimedOutWait wait, int number);
   CpuTimes cpu_times() const;
+  std::set<pid_t> busy_since(const CpuTimes& before, MonoTime began) const;
   rendezvous::Findings judge(const rendezvous::TimedOutWait& wait, const SeenWorkers& seen,
                              const StderrLines& stderr_lines, const std::set<pid_t>& busy) const;
 

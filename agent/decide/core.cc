@@ -42,7 +42,8 @@ class CoreTransition {
   void operator()(const event::RunEnded& event) { decide(Verdict::End, event.exit_code); }
 
   void operator()(const event::InspectOrdered& event) {
-    if (state_.phase == Phase::Running) return inspect(event.wait);
+    bool is_asked_again = state_.phase == Phase::Inspecting && !state_.owes_findings;
+    if (state_.phase == Phase::Running || is_asked_again) return inspect(event.wait);
     bool is_awaited = (state_.phase == Phase::Stopping || state_.phase == Phase::Waiting) &&
                       state_.verdict == Verdict::None && state_.shutdown_signal == 0;
     if (is_awaited) want(action::ReportFindings{});  // there is nothing to be seen

@@ -34,11 +34,11 @@ void add_by_elimination(std::set<int>& ranks, const Failure& failure, const Inqu
   if (are_few) ranks.merge(unknown);
 }
 
-// Who had ended well has left the others behind.
+// Who had ended has left the others behind, and who waits in another collective never comes.
 void name_ended(Failure& failure, const TimedOutWait& wait, const Inquiry& inquiry) {
   std::map<int, const Inquiry::OfNode*> ended;
   for (const Inquiry::OfNode& worker : inquiry.workers) {
-    if (worker.finding.doing == kHadEnded) ended[worker.finding.rank] = &worker;
+    if (worker.finding.place == Whereabouts::Elsewhere) ended[worker.finding.rank] = &worker;
   }
   ended.erase(failure.rank);
   if (ended.empty()) return;

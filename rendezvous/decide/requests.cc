@@ -71,12 +71,13 @@ void Requests::heard(const std::string& id, Node& node, const request::Failed& f
   bool is_news = state_.phase == Phase::Running && node.is_member && !node.has_succeeded &&
                  failed.round == state_.round && !state_.inspection;
   if (!is_news) return;  // a victim of what the round is being stopped for
-  if (failed.wait) return inspect(id, node, failed);
+  if (failed.wait) return inspect(id, node, failed, false);
   fail(id, node, failed);
 }
 
-// All nodes look at the same time, and the one that failed has begun already.
-void Requests::inspect(const std::string& id, const Node& node, const request::Failed& failed) {
+// All nodes look at the same time.  The one that failed has begun already, but for a second look.
+void Requests::inspect(const std::string& id, const Node& node, const request::Failed& failed,
+                       bool is_again) {
   Inspection inspection{.id = id, .failed = failed, .until = now_ + kInspectionLimit};
   Failure failure = failed.failure;
   failure.node = node.join.host;
@@ -88,7 +89,7 @@ void Requests::inspect(const std::string& id, const Node& node, const request::F
   for (const auto& [other, member] : state_.nodes) {
     if (!member.is_member || !is_up(member) || member.leaves_by) continue;
     inspection.awaited.insert(other);
-    if (other != id) out_.send(other, inspect);
+    if (other != id || is_again) out_.send(other, inspect);
   }
   state_.inspection = std::move(inspection);
 }
@@ -108,7 +109,15 @@ void Requests::conclude() {
   Inspection inspection = *std::exchange(state_.inspection, std::nullopt);
   auto node = state_.nodes.find(inspection.id);
   if (node == state_.nodes.end()) return;  // its loss has stopped the round
-  name_suspects(inspection.failed.failure, *inspection.failed.wait, inspection.inquiry);
+  TimedOutWait& wait = *inspection.failed.wait;
+  bool has_timed_out = std::ranges::any_of(
+      inspection.inquiry.workers,
+      [](const Inquiry::OfNode& worker) { return worker.finding.place == Whereabouts::Waits; });
+  if (wait.has_lost_peer && has_timed_out) {  // a peer's own wait was over: for whom?
+    wait = {.in = wait.in, .is_idle = true};
+    return inspect(inspection.id, node->second, inspection.failed, true);
+  }
+  name_suspects(inspection.failed.failure, wait, inspection.inquiry);
   fail(inspection.id, node->second, inspection.failed);
 }
 

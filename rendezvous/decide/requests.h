@@ -57,7 +57,8 @@ class Requests {
   void fail(const std::string& id, const Node& node, const request::Failed& failed);
   std::vector<RankRange> ended_nodes() const;
   // First all nodes are asked who kept that worker waiting.
-  void inspect(const std::string& id, const Node& node, const request::Failed& failed);
+  void inspect(const std::string& id, const Node& node, const request::Failed& failed,
+               bool is_again);
   void conclude();
 
   const Node* suspected_member(const std::string& failed_on) const;

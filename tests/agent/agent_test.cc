@@ -245,7 +245,7 @@ TEST_SUITE("agent/agent") {
                     "before the others of one that waited in vain are stopped, they are seen") {
     CHECK(fail_waiting(1) == "its wait was over, report failure of rank 1: 1");
     CHECK(test::run_until(loop, [this] { return !journal.empty(); }));
-    CHECK(done() == "findings on 1 workers");
+    CHECK(done() == "findings on 2 workers");  // with the one that has failed
     rendezvous.say(rendezvous::command::Stop{.round = 0, .restart_count = 1, .max_restarts = 3});
     CHECK(done() == "SIGTERM to all, SIGCONT to all");
   }

@@ -449,6 +449,7 @@ TEST_SUITE("agent/decide/core: inspecting") {
   TEST_CASE_FIXTURE(InspectingOwn, "findings are reported once, and the verdict is waited for") {
     CHECK(on(event::Inspected{}) == "report findings");
     CHECK(on(event::Inspected{}) == "nothing");
+    CHECK(on(event::InspectOrdered{{.in = "barrier"}}) == "take stacks");  // a second look
     CHECK(on(event::InspectOrdered{{.in = "barrier"}}) == "nothing");
     CHECK(state.phase == Phase::Inspecting);
   }

@@ -18,12 +18,18 @@ from nodes import LIMIT, NodesCase
 # One rank does not come: to the group ("init"), or to the collective that is named.  In the attempts after the first
 # all come.
 WAITS = r"""
-import os, sys, time
+import os, sys, threading, time
 from datetime import timedelta
 what, late = sys.argv[1], int(sys.argv[2])
 is_late = int(os.environ["RANK"]) == late and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 
 def load():
+    if what == "left":
+        sys.exit(0)
+    if what == "lock":
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
     time.sleep(3600)
 
 if what == "init" and is_late:
@@ -33,11 +39,14 @@ short = timedelta(seconds=3)
 dist.init_process_group("gloo", timeout=short if what == "init" else timedelta(seconds=300))
 dist.barrier()
 dist.set_timeout(short)
+if is_late and what == "mismatch":
+    dist.broadcast(torch.ones(4), src=0)
 if is_late:
     load()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    {"all_reduce": lambda: dist.all_reduce(torch.ones(4)), "barrier": dist.barrier,
-     "monitored_barrier": lambda: dist.monitored_barrier(timeout=short)}[what]()
+    {"barrier": dist.barrier,
+     "monitored_barrier": lambda: dist.monitored_barrier(timeout=short)}.get(
+         what, lambda: dist.all_reduce(torch.ones(4)))()
 dist.destroy_process_group()
 """
 
@@ -90,6 +99,10 @@ class OneNodeTest(WaitCase):
         (log,) = self.ends("monitored_barrier")
         self.assert_did_not_come(log, "monitored_barrier", "failed to pass monitoredBarrier")
 
+    def test_a_rank_in_a_lock_is_the_one_that_is_left(self):
+        (log,) = self.ends("lock")
+        self.assert_names(log, r"did not come to all_reduce: it is .*; rank [02] .* waited for it and exited with code 1")
+
     def test_the_restart_and_the_end_name_it_too(self):
         (log,) = self.ends("all_reduce", restarts=1, code=0)
         self.assertRegex(log, r"rank 1 \(pid \d+\) did not come to all_reduce: it sleeps.*; stopping .*, then restart 1")
@@ -109,6 +122,18 @@ class TwoNodesTest(WaitCase):
     def test_a_collective(self):
         for log in self.ends("all_reduce", nodes=2, workers=1):
             self.assert_did_not_come(log, "all_reduce")
+
+    def test_a_rank_that_had_ended_well(self):
+        for log in self.ends("left", nodes=2, workers=2, late=3):
+            self.assertRegex(log, r"FAILED: rank 3 \(\S+, pid \d+\) did not come to all_reduce: it had ended with exit "
+                                  r"code 0; rank [0-2] .* waited for it and exited with code 1: ")
+            self.assertIn("next: see why rank 3 ended before the others", log)
+
+    def test_ranks_in_different_collectives(self):
+        for log in self.ends("mismatch", nodes=2, workers=1):
+            self.assertRegex(log, r"FAILED: rank [01] \(\S+, pid \d+\) did not come to (all_reduce: it waited in broadcast"
+                                  r"|broadcast: it waited in all_reduce); rank [01] ")
+            self.assertIn("next: see why not all ranks run the same collective there", log)
 
     def test_a_barrier(self):
         for log in self.ends("barrier", nodes=2, workers=1):

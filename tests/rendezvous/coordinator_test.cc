@@ -223,6 +223,34 @@ TEST_CASE("Coordinator: who kept a worker waiting is asked of all nodes, and jud
   CHECK(run.finds("c") == "");  // late
 }
 
+TEST_CASE("Coordinator: a lost peer whose own wait was over makes all look again") {
+  Three run;
+  CHECK(run.waits_in_vain("a", {.in = "all_reduce", .has_lost_peer = true}) ==
+        "b: inspect, rank 0 on a exited with code 1; c: inspect, rank 0 on a exited with code 1");
+  run.finds("a");
+  run.finds("c");
+  CHECK(run.finds("b", {.workers = {{.rank = 1, .pid = 31, .place = Whereabouts::Waits}}}) ==
+        "a: inspect, rank 0 on a exited with code 1; b: inspect, rank 0 on a exited with code 1; "
+        "c: inspect, rank 0 on a exited with code 1");
+  run.finds("a");
+  run.finds("b", {.workers = {{.rank = 1, .pid = 31, .place = Whereabouts::Waits}}});
+  run.finds("c", {.workers = {{.rank = 2, .pid = 32, .place = Whereabouts::Unknown}}});
+  CHECK(describe_suspects(run.last_failure()) == "rank 2 (c, pid 32) did not come to all_reduce");
+}
+
+TEST_CASE("Coordinator: a lost peer that had failed by itself is the cause") {
+  Three run;
+  run.waits_in_vain("a", {.in = "all_reduce", .has_lost_peer = true});
+  run.finds("a");
+  run.finds("b");
+  run.finds("c", {.workers = {{.rank = 2,
+                               .pid = 32,
+                               .place = Whereabouts::Elsewhere,
+                               .doing = "was killed by SIGSEGV"}}});
+  CHECK(describe_suspects(run.last_failure()) ==
+        "rank 2 (c, pid 32) did not come to all_reduce: it was killed by SIGSEGV");
+}
+
 TEST_CASE("Coordinator: a node that says nothing of its workers is not waited for") {
   Three run;
   run.waits_in_vain("a", {.in = kInit, .missing = {2}});

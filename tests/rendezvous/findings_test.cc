@@ -104,7 +104,7 @@ TEST_SUITE("rendezvous/decide/findings") {
     CHECK(ended.judged(lost) ==
           "rank 3 (node4, pid 33) did not come to all_reduce: it had ended with exit code 0");
     Case none;
-    none.saw(1, Whereabouts::Elsewhere, "sleeps");
+    none.saw(1, Whereabouts::Unknown, "sleeps");
     CHECK(none.judged(lost).empty());
     CHECK(none.failure.waited_in.empty());
   }
