@@ -34,6 +34,9 @@ using rendezvous::kAgentThread;
 // A start has the processors to itself, and most runs that fail live longer.
 constexpr auto kPrepareAfter = std::chrono::seconds(1);
 
+// What the disk may take for copies before the next attempt, or the end, goes on without them.
+constexpr auto kDumpPatience = std::chrono::seconds(5);
+
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -457,6 +460,7 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   if (failure) {
     // The program could be started before: the machine may lack something for a moment only.
     failures_.start_failed();
+    if (state_.phase != Phase::Running) logger_->warn("a worker was not started: {}", failure->why);
     bool may_be_passing = attempt_ >= 0 && failure->exit_code == kExitInfrastructure;
     return on(event::StartFailed{.started = failure->started,
                                  .failure = {.rank = round_.ranks.base_rank + failure->started,
@@ -598,10 +602,14 @@ asio::awaitable<void> Agent::keep_dumps() {
   if (wanted.prefix.empty() || workers_.log_path().empty()) co_return;
   auto copies = std::make_shared<Result<std::vector<std::string>>>(std::vector<std::string>{});
   std::string call = "copy the dumps of the flight recorder to " + wanted.folder;
+  const std::string folder = wanted.folder;
   std::function<void()> work = [wanted = std::move(wanted), copies] {
     *copies = copy_dumps(wanted);
   };
-  co_await disk_.run_and_wait(std::move(call), std::move(work));
+  disk_.run(std::move(call), std::move(work));
+  if (!co_await disk_.settled(mono_now() + kDumpPatience))
+    co_return logger_->warn(
+        "dumps of the flight recorder may be missing in {}: the disk stands still", folder);
   if (!*copies) co_return logger_->warn("a dump is not kept: {}", to_string(copies->error()));
   failures_.saw_dumps(**copies);
 }

@@ -36,6 +36,12 @@ void AttemptStart::fail(int local_rank, std::string why, int exit_code, int coun
   failed_local_rank_ = local_rank;
 }
 
+std::optional<Workers::StartFailure> AttemptStart::set_stopping() {
+  is_stopping_ = true;
+  if (failure_) failure_->started = parts_.workers - not_started_;
+  return failure_;
+}
+
 void AttemptStart::finish() {
   if (has_warned_) {
     Duration lasted = mono_now() - exec_began_;

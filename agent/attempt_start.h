@@ -54,7 +54,8 @@ class AttemptStart {
   void fail(int local_rank, std::string why, int exit_code, int count);
 
   // The workers are to end.  From now on failures alone are reported, and no exit is held back.
-  void set_stopping() { is_stopping_ = true; }
+  // Returns those so far as one, which the caller reports.
+  std::optional<Workers::StartFailure> set_stopping();
   bool is_stopping() const { return is_stopping_; }
 
   void hold_back(WorkerExit exit) { exits_.push_back(std::move(exit)); }

@@ -260,8 +260,10 @@ void WorkerGroup::stop_starting() {
     });
     return;
   }
-  start_->set_stopping();
-  asio::post(executor_, [this, exits = start_->take_exits(), alive = std::weak_ptr(alive_)] {
+  auto failure = start_->set_stopping();
+  asio::post(executor_, [this, failure, on_started = start_->on_started(),
+                         exits = start_->take_exits(), alive = std::weak_ptr(alive_)] {
+    if (failure && !alive.expired()) on_started(failure);
     for (const WorkerExit& exit : exits) {
       if (!alive.expired()) on_exit_(exit);
     }
