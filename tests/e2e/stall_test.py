@@ -30,7 +30,7 @@ pathlib.Path("count").write_text(str(count))
 
 
 class StallCase(LaunchCase):
-    def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, **streams):
+    def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, variables=None, **streams):
         self.gate = self.path / "frozen"
         self.logs.mkdir(exist_ok=True)
         log_dir = ["--log-dir", str(self.logs)] if has_log_dir else []
@@ -38,9 +38,9 @@ class StallCase(LaunchCase):
         with open(self.stderr, "w") as stderr:
             run = subprocess.Popen(
                 [DDPRUN, "--shutdown-timeout=1", *log_dir, *map(str, arguments)],
-                env=environment(LD_PRELOAD=SHIM, FROZEN_GATE=str(self.gate), TMPDIR=str(self.logs),
-                                FROZEN_FOLDER=str(self.logs) if is_disk_frozen else "no folder",
-                                FROZEN_PROGRAM=program, FROZEN_NAME="slow.name"),
+                env=environment(**{"LD_PRELOAD": SHIM, "FROZEN_GATE": str(self.gate), "TMPDIR": str(self.logs),
+                                   "FROZEN_FOLDER": str(self.logs) if is_disk_frozen else "no folder",
+                                   "FROZEN_PROGRAM": program, "FROZEN_NAME": "slow.name", **(variables or {})}),
                 cwd=self.path, stdin=subprocess.DEVNULL, stderr=stderr,
                 **{"stdout": subprocess.DEVNULL, **streams})
         self.addCleanup(lambda: run.poll() is None and (self.gate.unlink(missing_ok=True), run.kill(), run.wait()))
@@ -161,6 +161,21 @@ class ReadingTest(StallCase):
     def test_a_loose_error_file_is_reported_and_kept_when_the_disk_goes_on(self):
         self.check_that_the_failure_is_told_later(self.fail_on_a_frozen_disk(words=self.ERROR_FILE))
         self.assertEqual(len(list(self.logs.glob("*_*/attempt_0/0/error.json"))), 1)
+
+    def test_dumps_of_the_flight_recorder_are_not_waited_for_for_ever(self):
+        dumps = self.path / "dumps"
+        dumps.mkdir()
+        run = self.begin("--redirects=3", "--no-python", "sh", "-c",
+                         f"echo x > {dumps}/rank_0; touch began; while ! test -e go; do sleep 0.02; done; exit 7",
+                         variables={"TORCH_FR_DUMP_TEMP_FILE": str(dumps / "rank_"), "FROZEN_FOLDER": str(dumps)})
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("'copy the dumps of the flight recorder to ", "has stood still for")
+        self.wait_for_line("dumps of the flight recorder may be missing in ")
+        self.wait_for_line("FAILED: rank 0")
+        self.gate.unlink()
+        self.assertEqual(run.wait(timeout=LIMIT), 7, self.said())
 
     def test_a_watch_for_hangs_does_not_wait_for_the_log_files(self):
         run = self.begin("--redirects=3", "--hang-timeout=4", "--no-python", "sh", "-c",
