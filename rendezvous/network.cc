@@ -369,7 +369,8 @@ asio::awaitable<void> NetworkHandler::connect(member::action::Connect wanted,
                                 .is_at_daemon = keys::is_at_daemon(link_->record()),
                                 .is_own_host = endpoint_.is_hosting(),
                                 .addresses = own_addresses(client),
-                                .died = node_files_.died()});
+                                .died = node_files_.died(),
+                                .host_at = endpoint_.registered_at()});
 }
 
 store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::Connect& wanted) {

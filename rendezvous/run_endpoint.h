@@ -71,6 +71,8 @@ class RunEndpoint {
 
   // What people call it; nothing: the endpoint, with the port at which the host was found last.
   std::string name_of(const std::optional<Endpoint>& place) const;
+  // Where the host was found by the registry last.
+  const std::optional<Endpoint>& registered_at() const { return registered_at_; }
   // The port on which this node would host the run; 0: on none.
   std::uint16_t stand_in_port() const { return port_ ? port_->port() : 0; }
   // Whether the last contact is with a store of this process.

@@ -64,9 +64,7 @@ void MemberTransition::operator()(const event::WorkerFailed& event) {
   // The guardian has ended it while this agent stood still: no worker has failed.
   bool is_lease_over = now_ >= state_.lease_end || (state_.asks_since && state_.has_outslept_lease);
   if (is_lease_over && event.failure.status.signal == SIGKILL) {
-    return cut_off(state_.asks_since
-                       ? "this node stood still past the end of its lease"
-                       : where() + " was away for longer than the lease of this node");
+    return cut_off(lease_over_text());
   }
   state_.failed = request::Failed{.round = state_.last->number,
                                   .failure = event.failure,
@@ -127,6 +125,7 @@ void MemberTransition::operator()(const event::Connected& event) {
   bool knows_us = event.coordinator == before;
   bool is_same = knows_us || (event.is_at_daemon && state_.is_at_daemon);
   state_.link = Link::Up;
+  state_.found_at = event.host_at;
   if (is_unreached(state_.place)) state_.unreached.reset();
   state_.connected_at = now_;
   state_.heard = 0;
@@ -145,7 +144,9 @@ void MemberTransition::operator()(const event::Connected& event) {
   state_.last_tick = now_;
   bool is_sent_on = state_.unreached && state_.unreached->sent_back > 0;
   if (state_.is_joined) {
-    if (!is_sent_on) want(action::NotifyUser{"reached " + where() + " again"});
+    bool is_another = config_.may_move() && endpoint_of(state_.place, config_) != state_.pulse_from;
+    const std::string how = is_another ? ", to which the run may have moved" : " again";
+    if (!is_sent_on) want(action::NotifyUser{"reached " + where() + how});
   } else if (!state_.told.empty() && !state_.is_own_host) {
     want(action::NotifyUser{"reached " + where()});
   }
@@ -160,11 +161,11 @@ void MemberTransition::operator()(const event::Connected& event) {
     // workers must not run beside those.
     bool is_late =
         now_ - state_.pulse_at >= lease(state_, config_) && !waits_for_verdict(state_, config_);
-    if (!knows_us && is_late)
-      return cut_off(where() + " was away for longer than the lease of this node");
+    if (!knows_us && is_late) return cut_off(lease_over_text());
     return resume();
   }
   state_.pulse_at = now_;
+  state_.pulse_from = endpoint_of(state_.place, config_);
   if (state_.wants_round) join();
 }
 
@@ -199,8 +200,8 @@ void MemberTransition::operator()(const event::ConnectFailed& event) {
 // A broken connection says nothing of the run: it is made again, and the workers go on meanwhile.
 void MemberTransition::operator()(const event::ConnectionLost& event) {
   if (state_.is_joined) {
-    want(action::NotifyUser{"lost the connection to " + where() +
-                            ", where the nodes meet: " + event.why + "; connecting again"});
+    want(action::NotifyUser{"lost the connection to " + meeting() + ": " + event.why +
+                            "; connecting again"});
     state_.asked_at.reset();
     want(action::Disconnect{});
     state_.link = Link::Connecting;
@@ -209,7 +210,7 @@ void MemberTransition::operator()(const event::ConnectionLost& event) {
       return give_up_unheard();
     return connector_.reconnect(event.is_mute);
   }
-  cut_off(where() + ", where the nodes meet, was lost: " + event.why);
+  cut_off(meeting() + ", was lost: " + event.why);
 }
 
 // The others find no process at the endpoint, and begin anew without this node when its lease is
@@ -273,12 +274,12 @@ void MemberTransition::operator()(const event::Tick& event) {
   } else if (now_ >= std::max(loses_contact_at(state_, config_), reads_until(state_, config_))) {
     std::string silence = seconds_text(now_ - state_.pulse_at);
     if (waits_for_verdict(state_, config_))
-      return give_up(where() + ", where the nodes meet, has been silent for " + silence +
+      return give_up(meeting() + ", has been silent for " + silence +
                      ", since the workers of this node succeeded");
     return cut_off(hosts_with_lease(state_, config_)
                        ? "this node, which hosts the run, has heard too few of the others for " +
                              silence + ", and they may go on without it"
-                       : where() + ", where the nodes meet, has been silent for " + silence);
+                       : silence_text(state_, config_, silence));
   }
   if (is_up) look_at_host();
 }
@@ -304,6 +305,13 @@ void MemberTransition::note_unreached(const std::string& why) {
   unreached->until = now_;
 }
 
+std::string MemberTransition::lease_over_text() const {
+  if (state_.asks_since) return "this node stood still past the end of its lease";
+  if (!config_.may_move()) return where() + " was away for longer than the lease of this node";
+  return "nothing was heard from " + heard_last_at(state_, config_) +
+         " for longer than the lease of this node";
+}
+
 void MemberTransition::look_at_host() {
   auto due = mute_at(state_, config_);
   if (!due || now_ < std::max(*due, reads_until(state_, config_))) return look();
@@ -320,7 +328,7 @@ void MemberTransition::give_up(std::string why) {
 }
 
 void MemberTransition::give_up_unheard() {
-  give_up("no coordinator at " + where() + ", where the nodes meet, has given a sign of life for " +
+  give_up("no coordinator at " + meeting() + ", has given a sign of life for " +
           seconds_text(now_ - *state_.unheard_since));
 }
 
@@ -343,6 +351,7 @@ void MemberTransition::note_pulse(const std::string& pulse, MonoTime asked_at) {
   // Whether this node still counts, only the answer to its question says.
   if (!renews || state_.asks_since) return;
   state_.pulse_at = std::max(state_.pulse_at, asked_at);
+  state_.pulse_from = endpoint_of(state_.place, config_);
   post_failure();
 }
 
@@ -419,7 +428,7 @@ void MemberTransition::resume() {
 void MemberTransition::resume_later(const event::ConnectFailed& event) {
   bool is_gone = event.is_refused && !state_.is_at_daemon;
   if (event.is_final || is_gone) {
-    return cut_off(where() + ", where the nodes meet, was lost: " + event.why);
+    return cut_off(meeting() + ", was lost: " + event.why);
   }
   connector_.reconnect_later();
 }

@@ -55,6 +55,7 @@ struct Connected {
   bool is_own_host = false;
   std::vector<std::string> addresses{};  // from which its workers may connect
   std::vector<Died> died{};              // agents of the run, on this machine
+  std::optional<Endpoint> host_at{};     // where a registry has the host
 };
 // Of the run, on this machine, so many agents have died by now, or have left no worker.
 struct DiedSeen {

@@ -102,7 +102,10 @@ void MemberTransition::heard(const command::Continue&) {
   state_.resumes.pop_front();
   state_.awaits_continue = false;
   state_.seen.has_answered();
-  if (!hosts_with_lease(state_, config_)) state_.pulse_at = std::max(state_.pulse_at, asked_at);
+  if (!hosts_with_lease(state_, config_)) {
+    state_.pulse_at = std::max(state_.pulse_at, asked_at);
+    state_.pulse_from = endpoint_of(state_.place, config_);
+  }
   if (state_.asks_since) {
     if (asked_at < *state_.asks_since) return;
     state_.asks_since.reset();

@@ -3,7 +3,18 @@
 
 #include <algorithm>
 
+#include "rendezvous/decide/node_id.h"
+
 namespace ddprun::rendezvous::member {
+namespace {
+
+// Who hosts, where a registry or the host before has said it.
+std::optional<Endpoint> host_at(const State& state, const Config& config) {
+  if (!config.has_registry) return std::nullopt;
+  return state.place ? state.place : state.found_at;
+}
+
+}  // namespace
 
 std::vector<Place> places_of(const State& state, const Config& config) {
   std::vector<Place> all{{}};
@@ -39,10 +50,36 @@ std::size_t endpoint_of(const std::optional<Endpoint>& place, const Config& conf
 }
 
 std::string where(const State& state, const Config& config) {
+  if (auto at = host_at(state, config)) {
+    // Else the coordinator may be that of another place.
+    bool is_met = state.is_joined || state.link == Link::Up;
+    std::string node = is_met ? coordinator::agent_text(state.coordinator, "") : "";
+    return to_string(*at) + (node.empty() ? "" : " (" + node + ")");
+  }
   if (state.place) return to_string(*state.place);
   if (config.may_move() && state.link == Link::Up)
     return to_string(config.node.settings.endpoints.front());
   return config.endpoint;
+}
+
+std::string meeting_text(const State& state, const Config& config) {
+  return where(state, config) +
+         (host_at(state, config) ? ", which hosts the run" : ", where the nodes meet");
+}
+
+std::string heard_last_at(const State& state, const Config& config) {
+  const std::vector<Endpoint>& endpoints = config.node.settings.endpoints;
+  return state.pulse_from < endpoints.size() ? to_string(endpoints[state.pulse_from])
+                                             : where(state, config);
+}
+
+std::string silence_text(const State& state, const Config& config, const std::string& silence) {
+  const std::string words = " has been silent for " + silence;
+  if (!config.may_move()) return meeting_text(state, config) + "," + words;
+  bool is_elsewhere =
+      state.link == Link::Up && endpoint_of(state.place, config) != state.pulse_from;
+  return heard_last_at(state, config) + ", where the nodes meet," + words +
+         (is_elsewhere ? ", and the run has not gone on at " + where(state, config) : "");
 }
 
 }  // namespace ddprun::rendezvous::member

@@ -32,4 +32,15 @@ std::size_t endpoint_of(const std::optional<Endpoint>& place, const Config& conf
 // What people call the place where this node is, or tries to be.
 std::string where(const State& state, const Config& config);
 
+// The same and what it is to the run: "node0:29400, where the nodes meet", or, where a registry
+// says who hosts, "10.0.0.2:39735 (node2), which hosts the run".
+std::string meeting_text(const State& state, const Config& config);
+
+// Which of several endpoints gave the last sign of life.
+std::string heard_last_at(const State& state, const Config& config);
+
+// That nothing has been heard for `silence`, and from where.  Of several endpoints it is the one
+// whose sign of life was the last, wherever the node may be by now.
+std::string silence_text(const State& state, const Config& config, const std::string& silence);
+
 }  // namespace ddprun::rendezvous::member

@@ -91,6 +91,7 @@ struct State {
   MonoTime leaves_by = MonoTime::max();
   // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
   std::optional<Endpoint> place;
+  std::optional<Endpoint> found_at;    // where a registry had the host, at the last connection
   std::optional<Endpoint> sent_to;     // where a coordinator has sent it, to be tried first
   std::vector<StandIn> stand_ins;      // as last named to it, with a round or without
   std::optional<Endpoint> host_at;     // where the host that named them was; likewise
@@ -129,6 +130,7 @@ struct State {
   // When the look at it began that last found it changed.  lease() counts from here; the
   // coordinator's silence_limit() from later, when that same beat arrived.
   MonoTime pulse_at{};
+  std::size_t pulse_from = 0;  // which of several endpoints it was
   // When a hosting node last learned that this is later: what the others confirm is as old as their
   // last look.
   MonoTime confirmed_at{};

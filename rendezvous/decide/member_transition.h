@@ -90,6 +90,10 @@ class MemberTransition {
   }
 
   std::string where() const { return member::where(state_, config_); }
+  std::string meeting() const { return meeting_text(state_, config_); }
+
+  // Why the lease of its workers is over: it has stood still itself, or has heard nothing.
+  std::string lease_over_text() const;
 
   Message message(Request request) const;
   void post(Request request) { want(action::Post{message(std::move(request))}); }

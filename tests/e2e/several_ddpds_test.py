@@ -57,7 +57,7 @@ class SeveralDdpdsTest(NodesCase):
 
     def all_reach(self, agents, k, since):
         for agent in agents:
-            self.until(lambda each=agent: f"reached {self.places[k]} again" in each.log and is_connected(each, self.ddpds[k].port),
+            self.until(lambda each=agent: f"reached {self.places[k]}" in each.log and is_connected(each, self.ddpds[k].port),
                        "all nodes are at the other ddpd")
         print(f"all nodes were at the other ddpd {(time.monotonic() - since) * 1000:.0f} ms later", flush=True)
 

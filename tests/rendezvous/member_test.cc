@@ -295,6 +295,39 @@ TEST_CASE("Member: a broken connection is made again, under the same name, and s
   CHECK(play.hears(command::Continue{}) == "");
 }
 
+TEST_CASE("Member: where a registry says who hosts, it is the host that is lost") {
+  Play play;
+  play.config.endpoint = "etcd at e:2379";
+  play.config.has_registry = true;
+  play.wants_round();
+  const Endpoint at{.host = "10.0.0.2", .port = 4000};
+  const member::event::Connected connected{
+      .address = "10.0.0.7", .coordinator = "node2@1", .host_at = at};
+  CHECK(play.on(connected) == "post n.0 join");
+  play.hears(command::Round{.number = 4, .run_uuid = "first", .by = "node2@1"});
+  CHECK(play.loses_connection() ==
+        "say, lost the connection to 10.0.0.2:4000 (node2), which hosts the run: reset; connecting "
+        "again; disconnect; connect n.0");
+  SUBCASE("for a moment") {
+    CHECK(play.on(connected).starts_with("say, reached 10.0.0.2:4000 (node2) again; "));
+  }
+  SUBCASE("and its machine says so") {
+    CHECK(play.on(member::event::ConnectFailed{.why = "refused", .is_refused = true})
+              .find("stop, 10.0.0.2:4000 (node2), which hosts the run, was lost: refused") !=
+          std::string::npos);
+  }
+  SUBCASE("without a word") {
+    std::string said;
+    for (int i = 0; i < 6; ++i) {
+      play.now.mono += 500ms;
+      said += play.ticks();
+    }
+    CHECK(
+        said.find("stop, 10.0.0.2:4000 (node2), which hosts the run, has been silent for 2.5 s") !=
+        std::string::npos);
+  }
+}
+
 TEST_CASE("Member: a connection that does not answer is made again while the lease lasts") {
   Running play;
   play.now.mono += 1s;
@@ -439,6 +472,12 @@ TEST_CASE("Member: the next coordinator of a daemon takes the round over, within
   }
   SUBCASE("later: another coordinator may have gone on without it") {
     play.now.mono += 5s;  // stood still
+    CHECK(play.connects("d2", true).find("stop, this node stood still past the end of its lease") !=
+          std::string::npos);
+  }
+  SUBCASE("it was away for as long") {
+    play.now.mono += 5s;
+    play.state.last_tick = play.now.mono;
     CHECK(play.connects("d2", true).find("stop, e:1 was away for longer than the lease") !=
           std::string::npos);
   }

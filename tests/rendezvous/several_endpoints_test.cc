@@ -543,3 +543,39 @@ TEST_CASE(
   }
   CHECK(daemon.run().phase == coordinator::Phase::Stopping);
 }
+
+TEST_CASE("Several endpoints: the one is named that was lost, not the one that was reached since") {
+  Node node;
+  node.is_in_a_round();
+  node.on(member::event::ConnectionLost{"it closed the connection"});
+  node.on(member::event::ConnectFailed{.why = "refused", .is_refused = true});
+  SUBCASE("the run does not go on there") {
+    node.comes_to("d2@1");
+    CHECK(node.wanted<member::action::NotifyUser>()->text ==
+          "reached d2:2, to which the run may have moved");
+    while (!node.is_told_to_stop() && node.now.mono < MonoTime(1h + 10s)) {
+      node.on(member::event::PulseSeen{std::to_string(node.now.mono.time_since_epoch().count())});
+      node.now.mono += 500ms;
+      node.on(member::event::Tick{});
+    }
+    REQUIRE(node.is_told_to_stop());
+    CHECK(node.wanted<member::action::NotifyStop>()->stop.why ==
+          "d1:1, where the nodes meet, has been silent for 2.5 s, and the run has not gone on at "
+          "d2:2");
+  }
+  SUBCASE("this node stood still meanwhile") {
+    node.now.mono += 20s;
+    node.comes_to("d2@1");
+    REQUIRE(node.is_told_to_stop());
+    CHECK(node.wanted<member::action::NotifyStop>()->stop.why ==
+          "this node stood still past the end of its lease");
+  }
+  SUBCASE("nothing was there for long") {
+    node.now.mono += 6s;
+    node.state.last_tick = node.now.mono;
+    node.comes_to("d2@1");
+    REQUIRE(node.is_told_to_stop());
+    CHECK(node.wanted<member::action::NotifyStop>()->stop.why ==
+          "nothing was heard from d1:1 for longer than the lease of this node");
+  }
+}
