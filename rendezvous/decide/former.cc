@@ -41,6 +41,17 @@ int missing(const Former& former) {
   return former.nodes - known;
 }
 
+std::vector<std::string> missing_names(const Former& former) {
+  std::vector<std::string> names;
+  if (static_cast<int>(former.names.size()) != former.nodes) return names;
+  auto accounted = former.accounted.find(former.id());
+  for (const std::string& name : former.names) {
+    bool is_back = accounted != former.accounted.end() && accounted->second.contains(name);
+    if (!is_back) names.push_back(name);
+  }
+  return names;
+}
+
 Former former_of(const RunFile& file, MonoTime now) {
   Former former{.run_uuid = file.run_uuid,
                 .round = file.round,

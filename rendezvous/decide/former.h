@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/run_file.h"
@@ -47,6 +48,8 @@ struct Former {
 
 // Nodes of the round before this coordinator of which nothing is known yet.
 int missing(const Former& former);
+// Their names, where those of all nodes of that round are known.
+std::vector<std::string> missing_names(const Former& former);
 // So many names stand in all its rounds.
 std::size_t names_in(const Former& former);
 

@@ -3,13 +3,32 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/decide/history.h"
 #include "rendezvous/decide/host_change.h"
+#include "rendezvous/decide/node_id.h"
 #include "store/base/count.h"
 
 namespace ddprun::rendezvous::coordinator {
+namespace {
+
+// "node1 was lost (it did not come back to the rendezvous)", as of a node that was lost here.
+std::string not_back_text(int lost, const std::vector<std::string>& names) {
+  constexpr std::size_t kMostNames = 4;
+  const std::string where = " did not come back to the rendezvous";
+  if (names.empty()) return count_of(lost, "node") + " of the round" + where;
+  if (names.size() == 1) return host_of(names.front()) + " was lost (it" + where + ")";
+  std::string text;
+  const std::size_t shown = std::min(names.size(), kMostNames);
+  for (std::size_t i = 0; i < shown; ++i) text += (i > 0 ? ", " : "") + host_of(names[i]);
+  if (shown < names.size()) text += " and " + std::to_string(names.size() - shown) + " more";
+  return text + " were lost (they" + where + ")";
+}
+
+}  // namespace
 
 void Takeover::node_resumed(const std::string& id, const request::Resume& resume,
                             std::uint64_t connection) {
@@ -115,14 +134,13 @@ void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
   // All nodes of the round are here, and only others have come since then.
   bool is_of_no_round = !state_.former.awaited->round;
+  const std::vector<std::string> names = missing_names(*state_.former.awaited);
   int lost = state_.former.settle();
   if (!may_move(state_)) forget_contacts(state_);
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     if (is_of_no_round) return rounds_.end_if_all_succeeded();
-    return rounds_.stop({.cause = RoundEndCause::NodeLost,
-                         .why = count_of(static_cast<std::size_t>(lost), "node") +
-                                " of the round did not come back to the rendezvous"});
+    return rounds_.stop({.cause = RoundEndCause::NodeLost, .why = not_back_text(lost, names)});
   }
   rounds_.form_if_due();
 }

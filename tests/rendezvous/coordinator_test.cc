@@ -1488,6 +1488,38 @@ struct FoundFile : Run {
 
 }  // namespace
 
+TEST_CASE("Coordinator: a node of a run file that does not come back is named") {
+  FoundFile run;
+  run.settings = {.min_nodes = 1, .max_nodes = 3};
+  const std::set<std::string> names{"a", "b", "c", "d", "e", "f", "g"};
+  std::size_t count = 0;
+  std::string why;
+  SUBCASE("one") {
+    count = 2;
+    why = "b was lost (it did not come back to the rendezvous)";
+  }
+  SUBCASE("two") {
+    count = 3;
+    why = "b, c were lost (they did not come back to the rendezvous)";
+  }
+  SUBCASE("many") {
+    count = 7;
+    why = "b, c, d, e and 2 more were lost (they did not come back to the rendezvous)";
+  }
+  run.state.former.awaited = coordinator::former_of(
+      {.run = "job",
+       .run_uuid = "first",
+       .round = 4,
+       .lease = 6s,
+       .nodes = {names.begin(), std::next(names.begin(), static_cast<std::ptrdiff_t>(count))}},
+      run.now.mono);
+  request::Resume resume{.join = run.returning("a"), .workers = Workers::Up};
+  resume.join.previous_nodes = static_cast<int>(count);
+  resume.join.was_in_round = true;
+  CHECK(run.says("a.0", resume) == "a.0: continue");
+  CHECK(run.pass(7s, {"a.0"}).find("a.0: stop 4, " + why) == 0);
+}
+
 TEST_CASE("Coordinator: fresh nodes wait until the workers of a run file are dead") {
   FoundFile run;
   run.joins("x.0");
