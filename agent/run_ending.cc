@@ -4,6 +4,8 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "agent/report/advice.h"
@@ -22,7 +24,24 @@ RunEnding::RunEnding(const AgentConfig& config, Parts parts)
 void RunEnding::stopped(const rendezvous::command::Stop& stop) {
   bool is_loss = stop.cause == rendezvous::RoundEndCause::NodeLost && stop.signal == 0;
   if (is_loss) outcome_.loss = stop.why;
-  if (stop.failure) has_round_failed_ = true;
+  if (!stop.failure) return;
+  has_round_failed_ = true;
+  heard_of_.push_back(*stop.failure);
+}
+
+// A host that has followed another one does not know what had failed before.
+void RunEnding::add_earlier_failures() {
+  std::vector<rendezvous::Failure>& known = outcome_.failures;
+  std::vector<rendezvous::Failure> all;
+  for (rendezvous::Failure& failure : heard_of_) {
+    bool is_known = std::ranges::find(known, failure.restart_count,
+                                      &rendezvous::Failure::restart_count) != known.end();
+    bool is_earlier = failure.restart_count < outcome_.restart_count;
+    if (is_earlier && !is_known) all.push_back(std::move(failure));
+  }
+  heard_of_.clear();
+  std::ranges::move(known, std::back_inserter(all));
+  known = std::move(all);
 }
 
 void RunEnding::ended(const rendezvous::command::End& end,
@@ -32,6 +51,7 @@ void RunEnding::ended(const rendezvous::command::End& end,
   outcome_.failures = end.failures;
   outcome_.slowest = end.slowest;
   is_by_worker_ = end.exit_code != 0 && end.why.empty() && !outcome_.failures.empty();
+  add_earlier_failures();
   if (!is_by_worker_) return;
   rendezvous::Failure& last = outcome_.failures.back();
   is_by_own_worker_ = own && own->pid == last.pid && own->rank == last.rank;

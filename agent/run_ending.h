@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
@@ -63,6 +64,7 @@ class RunEnding {
                                      TimeAccount time);
 
  private:
+  void add_earlier_failures();
   void say_time(const TimeAccount& time);
   JobReport make_report(const State& state, int exit_code, int max_restarts, bool is_stopped,
                         TimeAccount time) const;
@@ -72,6 +74,7 @@ class RunEnding {
   const AgentConfig& config_;
   Parts parts_;
   RunOutcome outcome_{.took_part = false};
+  std::vector<rendezvous::Failure> heard_of_;  // that have led to restarts
   bool is_by_worker_ = false;
   bool is_by_own_worker_ = false;
   bool has_round_failed_ = false;  // the last one, by a worker of any node

@@ -84,6 +84,7 @@ class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex
     std::string text(message.payload.begin(), message.payload.end());
     if (text.find("FAILED") != std::string::npos) journal_.push_back("closing report");
     if (text.find("had all succeeded") != std::string::npos) journal_.push_back("all succeeded");
+    if (text.find("after 1 restart") != std::string::npos) journal_.push_back("say, " + text);
     if (text.find("have succeeded") != std::string::npos) journal_.push_back("say, " + text);
   }
   void flush_() override {}
@@ -230,6 +231,33 @@ TEST_SUITE("agent/agent") {
     std::string said = done_by_the_end();
     CHECK(said.find("closing report") != std::string::npos);
     CHECK((said.find("all succeeded") != std::string::npos) == !has_failed);
+  }
+
+  TEST_CASE_FIXTURE(Running,
+                    "a cause that the host at the end does not know is told all the same") {
+    end(0, {.signal = SIGTERM});
+    end(1, {.signal = SIGTERM});
+    done();
+    rendezvous.say(rendezvous::command::Stop{
+        .round = 0,
+        .cause = rendezvous::RoundEndCause::WorkerFailed,
+        .failure = rendezvous::Failure{.rank = 7, .pid = 9, .status = {.exit_code = 9}},
+        .restart_count = 1,
+        .max_restarts = 3});
+    done();
+    start_round(1, 1);
+    end(0, {});
+    end(1, {});
+    std::string by = "rank 7 exited with code 9";
+    rendezvous::command::End over{.restart_count = 1};
+    SUBCASE("it does not") {}
+    SUBCASE("it does") {
+      by = "rank 5 exited with code 5";
+      over.failures.push_back({.rank = 5, .pid = 4, .status = {.exit_code = 5}});
+    }
+    rendezvous.say(over);
+    CHECK(done_by_the_end().find("finished: 2 workers succeeded after 1 restart (" + by + ")") !=
+          std::string::npos);
   }
 
   TEST_CASE_FIXTURE(Running, "one failure stops the others, and the next round starts afresh") {
