@@ -68,6 +68,12 @@ bool waits_for_leases(const State& state) {
          fence(state) > state.last_turn;
 }
 
+// Enough nodes are here, and one of them has not been heard since it may count.
+bool waits_for_sign(const State& state) {
+  return may_change_host(state) && state.phase == Phase::Gathering && !state.last_call &&
+         may_form(state) && !may_go_on(state, state.last_turn);
+}
+
 // What the user has said about it.
 std::string quorum_text(const State& state) {
   return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
@@ -110,6 +116,11 @@ std::string waiting_text(const State& state) {
   }
   if (has_all && waits_for_leases(state))
     return "waiting until the leases of workers that another host of the run may have are over";
+  if (has_all && waits_for_sign(state)) {
+    return "all nodes that are needed are here (" +
+           names_of(state, [](const Node&) { return true; }) +
+           "); waiting for a further sign of life of each";
+  }
   return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
          range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
          ")";
@@ -123,7 +134,7 @@ std::string time_left_text(const State& state, MonoTime now) {
   if (state.phase != Phase::Gathering) return "";
   bool has_all = static_cast<int>(state.nodes.size()) >= state.settings.min_nodes;
   if (has_all && waits_for_leases(state))
-    return ", for at most " + whole_seconds(fence(state) - now) + " more";
+    return ", for about " + whole_seconds(fence(state) - now) + " more";
   if (state.last_call && *state.last_call > now)
     return ", " + whole_seconds(*state.last_call - now) + " of last call left";
   std::string left = ", " + whole_seconds(state.gathering_since + state.policy.join_timeout - now);

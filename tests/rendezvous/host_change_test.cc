@@ -544,7 +544,7 @@ TEST_CASE("Host change: the nodes hear that it is the leases of others that they
   CHECK(std::ranges::any_of(place.texts, [](const std::string& text) {
     return text.starts_with(
         "waiting until the leases of workers that another host of the run may "
-        "have are over, for at most ");
+        "have are over, for about ");
   }));
   CHECK(place.has_begun_after(2s, {"b.1", "c.1"}));
 }
