@@ -172,6 +172,10 @@ constexpr std::array kByError = {
            "HOST:PORT endpoint health"},
     Advice{"is no entry of this version",
            "move it away if it is not this run's: another program, or another version of ddprun, "
+    Advice{"no further thread can be started", kMoreThreads},
+    Advice{"database space exceeded",
+           "etcd is full: compact and defragment it or raise its quota (--quota-backend-bytes), "
+           "then etcdctl alarm disarm"},
            "has written it"},
     Advice{"at file:", "make room on the disk of that folder: df -h", "No space left on device"},
     Advice{"at file:", "make room for this user on the disk of that folder: quota",

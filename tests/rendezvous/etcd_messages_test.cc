@@ -108,7 +108,7 @@ TEST_CASE("etcd messages: why a member refuses, and whether another one may not"
            Case{403, R"({"error":"etcdserver: permission denied","code":7})", Refusal::Final,
                 "etcdserver: permission denied (HTTP status 403)"},
            Case{429, R"({"error":"etcdserver: mvcc: database space exceeded","code":8})",
-                Refusal::Final, "etcdserver: mvcc: database space exceeded (HTTP status 429)"},
+                Refusal::TryNext, "etcdserver: mvcc: database space exceeded (HTTP status 429)"},
            Case{429, R"({"error":"etcdserver: too many requests","code":8})", Refusal::TryNext,
                 "etcdserver: too many requests (HTTP status 429)"},
            Case{502, "", Refusal::TryNext, "HTTP status 502"},

@@ -23,6 +23,7 @@ constexpr std::int64_t kUnauthenticated = 16;
 constexpr std::int64_t kNoCode = -1;
 
 constexpr unsigned kFirstServerStatus = 500;
+constexpr unsigned kTooManyRequests = 429;  // also where etcd is full
 
 std::string to_base64(std::string_view bytes) {
   constexpr int kVariant = sodium_base64_VARIANT_ORIGINAL;
@@ -126,7 +127,9 @@ Refusal kind_of(unsigned http_status, std::int64_t code, const std::string& text
     return Refusal::LogInAgain;
   if (says("authentication is not enabled")) return Refusal::NoAuth;
   if (code == kNotFound && says("lease not found")) return Refusal::LeaseIsOver;
-  bool is_transient = http_status >= kFirstServerStatus || says("no leader") ||
+  // A full one is made smaller while agents wait.
+  bool is_full = http_status == kTooManyRequests;
+  bool is_transient = is_full || http_status >= kFirstServerStatus || says("no leader") ||
                       says("leader changed") || says("timed out") || says("not capable") ||
                       says("too many requests");
   return is_transient ? Refusal::TryNext : Refusal::Final;
