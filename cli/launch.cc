@@ -360,6 +360,7 @@ int launch(const LaunchConfig& config) {
   agent.program = "ddprun " DDPRUN_VERSION;
   agent.workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
   Result<void> has_room = has_descriptors_for(agent.workers);
+  if (has_room && config.network) has_room = has_threads_for_rendezvous();
   if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);
   store::raise_file_limit();
   if (!config.preflight_failure.empty())

@@ -20,9 +20,13 @@
 #include <vector>
 
 #include "cli/topology.h"
+#include <functional>
+#include <future>
 #include "rendezvous/host_files.h"
 #include "store/base/count.h"
 #include "store/base/endpoint.h"
+#include <thread>
+#include <utility>
 #include "store/base/fd.h"
 #include "store/base/text.h"
 #include "store/socket.h"
@@ -30,6 +34,7 @@
 #include "worker/process/text_file.h"
 
 namespace ddprun::cli {
+#include "store/base/signal_mask.h"
 namespace {
 
 namespace fs = std::filesystem;
@@ -261,6 +266,28 @@ Machine this_machine(const Environment& environment) {
                 return process::find_program(
                     name, path == environment.end() ? "/usr/bin:/bin" : path->second);
               },
+Result<void> has_threads_for_rendezvous() {
+  constexpr int kNeeded = 4;  // the guardian, the look-up of a name, a disk, a worker
+  std::promise<void> tried;
+  std::shared_future<void> has_tried = tried.get_future().share();
+  std::vector<std::thread> threads;
+  bool is_enough = true;
+  try {
+    SignalsBlocked blocked;
+    for (int i = 0; i < kNeeded; ++i) threads.emplace_back([has_tried] { has_tried.wait(); });
+  } catch (const std::system_error&) {  // a limit of the user's
+    is_enough = false;
+  }
+  tried.set_value();
+  for (std::thread& thread : threads) thread.join();
+  if (is_enough) return {};
+  return Error{Errc::LimitExceeded,
+               "this user may start " + std::to_string(threads.size()) +
+                   " more threads and processes here, and a run of several nodes needs " +
+                   std::to_string(kNeeded) +
+                   "; allow more: ulimit -u, or the pids limit of the container or cgroup"};
+}
+
           .own_python = own_python};
 }
 

@@ -20,4 +20,8 @@ Machine this_machine(const Environment& environment);
 // limit.
 Result<void> has_descriptors_for(const agent::WorkerGroupConfig& config);
 
+// Whether this user can start as many threads and processes as a rendezvous of several nodes needs
+// at least.
+Result<void> has_threads_for_rendezvous();
+
 }  // namespace ddprun::cli

@@ -21,6 +21,7 @@ from free_port import free_port  # noqa: E402
 
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 60  # seconds; far beyond what anything here takes
+USER_WITH_LIMIT = 64124  # that has no other process
 
 
 def environment(**extra):
@@ -705,6 +706,19 @@ class UsageTest(LaunchCase):
         run = subprocess.run(["sh", "-c", 'ulimit -S -n 12; exec "$@"', "sh", DDPRUN, "--no-python", "true"],
                              env=environment(), capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_too_few_threads_for_several_nodes_are_said_at_once(self):
+        if os.geteuid() != 0:
+            self.skipTest("a limit of processes binds no root, and only root can start another user's")
+        self.path.chmod(0o755)
+        ddprun = shutil.copy(DDPRUN, self.path)
+        place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+        run = subprocess.run(["prlimit", "--nproc=2:2", ddprun, "--nnodes=2", "--rdzv-backend=c10d", place, "--no-python", "true"],
+                             env=environment(), cwd="/", user=USER_WITH_LIMIT, extra_groups=[], capture_output=True, text=True,
+                             timeout=LIMIT, check=False)
+        self.assertEqual((run.returncode, run.stderr),
+                         (81, "ddprun: this user may start 1 more threads and processes here, and a run of several nodes needs 4; allow "
+                              "more: ulimit -u, or the pids limit of the container or cgroup\n"))
 
     def test_pet_variables_are_defaults(self):
         command = ("--no-python", "sh", "-c", "echo $WORLD_SIZE")
