@@ -11,32 +11,41 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <chrono>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <optional>
 #include <random>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cli/topology.h"
-#include <functional>
-#include <future>
 #include "rendezvous/host_files.h"
 #include "store/base/count.h"
 #include "store/base/endpoint.h"
-#include <thread>
-#include <utility>
 #include "store/base/fd.h"
+#include "store/base/signal_mask.h"
 #include "store/base/text.h"
+#include "store/detached_call.h"
+#include "store/event.h"
 #include "store/socket.h"
 #include "worker/process/spawn.h"
 #include "worker/process/text_file.h"
 
 namespace ddprun::cli {
-#include "store/base/signal_mask.h"
 namespace {
 
+namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 // The affinity mask, so that taskset and a batch system's limits are honoured.
@@ -219,6 +228,25 @@ rlim_t of_stream(agent::StreamRoute route, bool is_kept) {
   return 0;
 }
 
+// The rendezvous goes on looking where this has no answer, and says so.
+constexpr Duration kFolderPatience = std::chrono::seconds(2);
+
+Result<void> check_host_folder(const std::string& path) {
+  using namespace asio::experimental::awaitable_operators;
+  asio::io_context loop(1);
+  Result<void> checked = Error{Errc::TimedOut, "the folder " + path + " does not answer"};
+  std::function<Result<void>()> work = [path] { return rendezvous::check_host_folder(path); };
+  asio::steady_timer timer(loop, kFolderPatience);
+  asio::co_spawn(
+      loop, store::call_detached(loop.get_executor(), std::move(work)) || store::wait_for(timer),
+      [&](std::exception_ptr error, auto outcome) {
+        if (error) std::rethrow_exception(error);  // a bug: nothing of ours throws
+        if (outcome.index() == 0) checked = std::get<0>(std::move(outcome));
+      });
+  loop.run();
+  return checked;
+}
+
 }  // namespace
 
 Result<void> has_descriptors_for(const agent::WorkerGroupConfig& config) {
@@ -238,34 +266,6 @@ Result<void> has_descriptors_for(const agent::WorkerGroupConfig& config) {
                    std::to_string(needed)};
 }
 
-Machine this_machine(const Environment& environment) {
-  return {.cpu_count = cpu_count,
-          .gpu_count =
-              [&environment] {
-                return static_cast<int>(visible_gpus("", visible_devices(environment)).size());
-              },
-          .topology =
-              [&environment] {
-                return read_topology("", allowed_cpus(), visible_devices(environment));
-              },
-          .hostname = hostname,
-          .address_instead_of = address_instead_of,
-          .resolves = resolves,
-          .is_here = is_here,
-          .can_listen = can_listen,
-          .own_address = own_address,
-          .host_folder = rendezvous::check_host_folder,
-          .random_id = random_id,
-          .file_kind = file_kind,
-          .file_text = process::text_of_file,
-          .secret_file = store::Secret::from_file,
-          .password_file = store::password_from_file,
-          .find_program =
-              [&environment](const std::string& name) {
-                auto path = environment.find("PATH");
-                return process::find_program(
-                    name, path == environment.end() ? "/usr/bin:/bin" : path->second);
-              },
 Result<void> has_threads_for_rendezvous() {
   constexpr int kNeeded = 4;  // the guardian, the look-up of a name, a disk, a worker
   std::promise<void> tried;
@@ -288,6 +288,34 @@ Result<void> has_threads_for_rendezvous() {
                    "; allow more: ulimit -u, or the pids limit of the container or cgroup"};
 }
 
+Machine this_machine(const Environment& environment) {
+  return {.cpu_count = cpu_count,
+          .gpu_count =
+              [&environment] {
+                return static_cast<int>(visible_gpus("", visible_devices(environment)).size());
+              },
+          .topology =
+              [&environment] {
+                return read_topology("", allowed_cpus(), visible_devices(environment));
+              },
+          .hostname = hostname,
+          .address_instead_of = address_instead_of,
+          .resolves = resolves,
+          .is_here = is_here,
+          .can_listen = can_listen,
+          .own_address = own_address,
+          .host_folder = check_host_folder,
+          .random_id = random_id,
+          .file_kind = file_kind,
+          .file_text = process::text_of_file,
+          .secret_file = store::Secret::from_file,
+          .password_file = store::password_from_file,
+          .find_program =
+              [&environment](const std::string& name) {
+                auto path = environment.find("PATH");
+                return process::find_program(
+                    name, path == environment.end() ? "/usr/bin:/bin" : path->second);
+              },
           .own_python = own_python};
 }
 

@@ -37,14 +37,25 @@ Error disk_error(const std::string& what) {
   return system_error(errno, what);
 }
 
+// A folder that is not there, where its parent is, may be on a file system that is not mounted yet.
+Error missing(const std::string& path) {
+  std::string parent = path.substr(0, std::max<std::size_t>(path.rfind('/'), 1));
+  struct stat status {};
+  bool is_parent_missing = ::stat(parent.c_str(), &status) != 0 && errno == ENOENT;
+  if (is_parent_missing)
+    return {Errc::InvalidInput,
+            "the folder " + path + " does not exist, and neither does " + parent};
+  return {Errc::Closed, "the folder " + path + " does not exist"};
+}
+
 Result<Fd> open_folder(const std::string& path) {
-  auto bad = [&path](const std::string& why) {
-    return Error{Errc::InvalidInput, "the folder " + path + " " + why};
+  auto bad = [&path](const std::string& why, Errc code = Errc::InvalidInput) {
+    return Error{code, "the folder " + path + " " + why};
   };
   Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder && errno == ENOENT) return bad("does not exist");
+  if (!folder && errno == ENOENT) return missing(path);
   if (!folder && errno == ENOTDIR) return bad("is no folder");
-  if (!folder && errno == EACCES) return bad("cannot be read by this user");
+  if (!folder && errno == EACCES) return bad("cannot be read by this user", Errc::Closed);
   struct stat status {};
   if (!folder || ::fstat(folder.get(), &status) != 0) return disk_error("open " + path);
   bool is_open_to_others = (status.st_mode & 0022) != 0;
@@ -55,9 +66,10 @@ Result<Fd> open_folder(const std::string& path) {
   if (status.st_uid != ::geteuid()) return bad("belongs to another user, who could move the run");
   if (is_open_to_others)
     return bad("can be changed by other users, who could move the run; chmod go-w helps");
-  if (::faccessat(folder.get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
-    return bad("cannot be written to by this user");
-  return folder;
+  if (::faccessat(folder.get(), ".", W_OK | X_OK, AT_EACCESS) == 0) return folder;
+  if (errno == EROFS) return bad("is on a read-only file system", Errc::Closed);
+  if (errno == EACCES) return bad("cannot be written to by this user", Errc::Closed);
+  return disk_error("look at " + path);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@
 namespace ddprun::rendezvous {
 
 // Whether this folder may tell where a run is: it exists, this user can write to it, and no other
-// user can.  Fails with Errc::InvalidInput and one sentence.  Waits for the disk.
+// user can.  Fails with one sentence: with Errc::InvalidInput where it is the wrong folder, and
+// otherwise where it may be away for a while.  Waits for the disk.
 Result<void> check_host_folder(const std::string& path);
 
 struct HostFilesConfig {

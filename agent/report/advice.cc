@@ -146,6 +146,11 @@ constexpr std::array kByRefusal = {
 constexpr const char* kSameSecret =
     "give all nodes of the run, and its ddpd, the same secret, or none";
 
+constexpr std::string_view kReadOnlyFolder =
+    "see why the file system of that folder is read-only on this node: mount, dmesg";
+constexpr std::string_view kNoFolder =
+    "make that folder (mkdir -m 700), or see that its file system is mounted, on each node";
+
 constexpr const char* kSameAuth =
     "start all nodes with the same --rdzv-auth, secret file and DDPRUN_SECRET";
 
@@ -167,23 +172,29 @@ constexpr std::array kByRefusedProof = {
 
 // For a job that no worker has ended.
 constexpr std::array kByError = {
+    Advice{"no further thread can be started", kMoreThreads},
+    Advice{"database space exceeded",
+           "etcd is full: compact and defragment it or raise its quota (--quota-backend-bytes), "
+           "then etcdctl alarm disarm"},
     Advice{"no member of etcd can be used",
            "see that etcd runs, and that --rdzv-endpoint names its members: etcdctl --endpoints "
            "HOST:PORT endpoint health"},
     Advice{"is no entry of this version",
            "move it away if it is not this run's: another program, or another version of ddprun, "
-    Advice{"no further thread can be started", kMoreThreads},
-    Advice{"database space exceeded",
-           "etcd is full: compact and defragment it or raise its quota (--quota-backend-bytes), "
-           "then etcdctl alarm disarm"},
            "has written it"},
     Advice{"at file:", "make room on the disk of that folder: df -h", "No space left on device"},
     Advice{"at file:", "make room for this user on the disk of that folder: quota",
            "Disk quota exceeded"},
     Advice{"at file:", "see that this user may write in that folder, on each node",
            "Permission denied"},
-    Advice{"at file:", "see that this user may write in that folder, on each node",
-           "Read-only file system"},
+    Advice{"at file:", "see that this user may write in that folder, on each node", "by this user"},
+    Advice{"at file:", kReadOnlyFolder, "Read-only file system"},
+    Advice{"at file:", kReadOnlyFolder, "read-only file system"},
+    Advice{"at file:", kNoFolder, "does not exist"},
+    Advice{"at file:",
+           "see why that folder does not answer on this node: its file server, its mount (stat "
+           "FOLDER)",
+           "the disk stands still"},
     Advice{
         "at file:", "see that all nodes name the same folder, and that no firewall is between them",
         kNotMet},

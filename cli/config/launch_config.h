@@ -45,7 +45,9 @@ struct Machine {
   // A numeric address by which others reach this machine, as far as can be seen here: that of its
   // name, or of the way to other networks.  127.0.0.1 where there is no other.
   std::function<std::string()> own_address;
-  // Whether it can be written down in this folder who hosts a run; fails with one sentence.
+  // Whether it can be written down in this folder who hosts a run.  Fails with one sentence: with
+  // Errc::InvalidInput where it is the wrong folder, and otherwise where it may be away for a
+  // while.
   std::function<Result<void>(const std::string& path)> host_folder;
   std::function<std::string()> random_id;
   std::function<FileKind(const std::string& path)> file_kind;

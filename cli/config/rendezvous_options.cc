@@ -15,6 +15,7 @@
 #include "cli/config/node_keys.h"
 #include "cli/config/own_address.h"
 #include "cli/options/parse.h"
+#include "store/base/seconds.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
@@ -368,7 +369,12 @@ class RendezvousOptions {
       return invalid(what + ": the path of a folder that all nodes share begins with /");
     }
     Result<void> checked = builder_.machine.host_folder(path);
-    if (!checked) return invalid(what + ": " + checked.error().context);
+    if (!checked && checked.error().code == Errc::InvalidInput)
+      return invalid(what + ": " + checked.error().context);
+    if (!checked) {
+      builder_.note(to_string(checked.error()) + "; the host is looked for there for at most " +
+                    seconds_text(member().patience(/*had_round=*/false)));
+    }
     network().host_folder = std::move(path);
     return host_by_registry("a folder");
   }

@@ -154,6 +154,29 @@ TEST_SUITE("agent/report/job_report") {
               .starts_with("look at what hosts the endpoint"));
   }
 
+  TEST_CASE("what to do about a rendezvous that is found by a folder or by etcd") {
+    auto step = [](const std::string& place, const std::string& why) {
+      return next_step(
+          {.exit_code = 80,
+           .error = "cannot meet the other nodes at " + place + ": " + why + "; tried for 60.0 s"});
+    };
+    const std::string folder = "file:/shared/run1";
+    CHECK(step(folder, "the folder /shared/run1 does not exist").starts_with("make that folder"));
+    CHECK(step(folder, "the folder /shared/run1 is on a read-only file system")
+              .starts_with("see why the file system of that folder is read-only"));
+    CHECK(step(folder, "write /shared/run1/a: Read-only file system")
+              .starts_with("see why the file system of that folder is read-only"));
+    CHECK(step(folder, "the folder /shared/run1 cannot be written to by this user")
+              .starts_with("see that this user may write in that folder"));
+    CHECK(step(folder, folder + ": the disk stands still")
+              .starts_with("see why that folder does not answer on this node"));
+    CHECK(step("etcd at e1:2379",
+               "no member of etcd can be used: e1:2379: etcdserver: mvcc: database space exceeded")
+              .starts_with("etcd is full: "));
+    CHECK(step("etcd at e1:2379", "no further thread can be started")
+              .starts_with("allow more threads and processes (ulimit -u"));
+  }
+
   TEST_CASE("logs on another node are told to be there, and no other folder is named for them") {
     auto logs_line = [](const JobReport& report) -> std::string {
       for (const std::string& line : to_lines(report)) {

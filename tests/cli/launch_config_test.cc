@@ -39,6 +39,8 @@ struct Launch {
             .own_address = [address = own_address] { return address; },
             .host_folder = [](const std::string& path) -> Result<void> {
               if (path == "/shared/run1") return {};
+              if (path == "/shared/away")
+                return Error{Errc::Closed, "the folder " + path + " does not exist"};
               return Error{Errc::InvalidInput, "the folder " + path + " is not good"};
             },
             .random_id = [] { return "random"; },
@@ -419,6 +421,12 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(why_not({"--nnodes=2", "--rdzv-backend=static", "--rdzv-endpoint=file:/shared/run1",
                    "train.py"}) ==
           "--rdzv-endpoint=file:/shared/run1: a folder goes with --rdzv-backend=c10d");
+    // One that may come back is looked for.
+    own_address = "10.0.0.9";
+    LaunchConfig away = by("file:/shared/away", "--rdzv-conf=read_timeout=8");
+    CHECK(away.network->host_folder == "/shared/away");
+    CHECK(away.notes.front() ==
+          "the folder /shared/away does not exist; the host is looked for there for at most 8.0 s");
     // One node asks nobody.
     LaunchConfig one = accepted(
         {"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=file:/elsewhere", "train.py"});

@@ -166,18 +166,16 @@ class HostFolderTest(HostCase):
         self.folder.rename(away)
         started = len(self.started)
         late = self.agent(3, "--nnodes=2:3")
-        self.assertEqual(late.ends(), 2, late.log)
-        self.assertIn(f"the folder {self.folder} does not exist", late.log)
+        late.says(f"the folder {self.folder} does not exist; the host is looked for there for at most 60.0 s")
+        late.says(f"the folder {self.folder} does not exist; trying for")
         kill(agents[lost])
         self.until_world(left, since=started)
         self.assertTrue(any("it cannot be written down that this node hosts the run" in agents[k].log for k in left), self.logs())
         away.rename(self.folder)
         generation = self.entries()[-1]["generation"]
         self.until_entry(lambda entry: entry["generation"] > generation, "the host has written itself down")
-        before = len(self.started)
-        back = self.agent(3, "--nnodes=2:3")
-        self.until_world((*left, 4), since=before)
-        self.assert_all_succeed(back, *(agents[k] for k in left))
+        self.until_world((*left, 3), since=started)
+        self.assert_all_succeed(late, *(agents[k] for k in left))
         self.assert_rounds_apart()
 
     def test_a_node_that_may_not_host_does_not(self):
@@ -209,7 +207,8 @@ class BadFolderTest(HostCase):
         return done.stderr
 
     def test_what_is_no_folder_of_this_user_alone_is_refused_in_one_line(self):
-        self.assertIn(f"the folder {self.path}/none does not exist", self.refused(f"file:{self.path}/none"))
+        self.assertIn(f"the folder {self.path}/none/run does not exist, and neither does {self.path}/none",
+                      self.refused(f"file:{self.path}/none/run"))
         (self.path / "plain").touch()
         self.assertIn("is no folder", self.refused(f"file:{self.path}/plain"))
         self.assertIn("is no folder", self.refused(f"{self.path}/plain", "--rdzv-conf=store_type=file"))
@@ -222,6 +221,29 @@ class BadFolderTest(HostCase):
         self.assertIn("begins with /", self.refused("file:shared/run"))
         self.assertIn("begins with /", self.refused("localhost:29400", "--rdzv-conf=store_type=file"))
         self.assertIn("needs a folder", self.refused("", "--rdzv-conf=store_type=file"))
+
+    def waited_for(self, folder, *within):
+        """What an agent says that is given a folder which does not come back in time."""
+        done = subprocess.run([*within, DDPRUN, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=file:{folder}",
+                               "--rdzv-conf=read_timeout=3,join_timeout=60", "--no-python", "true"],
+                              env=environment(), cwd=self.path, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 80, done.stderr)
+        return done.stderr
+
+    def test_a_folder_that_does_not_come_is_named_at_the_end(self):
+        said = self.waited_for(f"{self.path}/none")
+        why = f"the folder {self.path}/none does not exist"
+        self.assertIn(f"{why}; the host is looked for there for at most 3.0 s", said)
+        self.assertRegex(said, re.compile(rf"FAILED: .*{re.escape(why)}; tried for "))
+        self.assertIn("next: make that folder", said)
+
+    def test_a_read_only_file_system_is_called_so(self):
+        shared = self.path / "shared"
+        shared.mkdir(mode=0o700)
+        read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+        said = self.waited_for(shared, "unshare", "--mount", "sh", "-c", read_only, shared)
+        self.assertRegex(said, re.compile(rf"FAILED: .*the folder {re.escape(str(shared))} is on a read-only file system; tried for "))
+        self.assertIn("next: see why the file system of that folder is read-only", said)
 
     def test_the_dry_run_says_where_the_run_is_found(self):
         shared = self.path / "shared"

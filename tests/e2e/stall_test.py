@@ -30,7 +30,8 @@ pathlib.Path("count").write_text(str(count))
 
 
 class StallCase(LaunchCase):
-    def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, variables=None, **streams):
+    def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, folder=None, variables=None,
+              **streams):
         self.gate = self.path / "frozen"
         self.logs.mkdir(exist_ok=True)
         log_dir = ["--log-dir", str(self.logs)] if has_log_dir else []
@@ -39,7 +40,7 @@ class StallCase(LaunchCase):
             run = subprocess.Popen(
                 [DDPRUN, "--shutdown-timeout=1", *log_dir, *map(str, arguments)],
                 env=environment(**{"LD_PRELOAD": SHIM, "FROZEN_GATE": str(self.gate), "TMPDIR": str(self.logs),
-                                   "FROZEN_FOLDER": str(self.logs) if is_disk_frozen else "no folder",
+                                   "FROZEN_FOLDER": str(folder or self.logs) if is_disk_frozen else "no folder",
                                    "FROZEN_PROGRAM": program, "FROZEN_NAME": "slow.name", **(variables or {})}),
                 cwd=self.path, stdin=subprocess.DEVNULL, stderr=stderr,
                 **{"stdout": subprocess.DEVNULL, **streams})
@@ -65,6 +66,36 @@ class StallCase(LaunchCase):
             self.fail(f"SIGTERM has not ended it in {PATIENCE} s:\n{self.said()}")
         self.assertEqual(run.returncode, 143, self.said())
         return time.monotonic() - begin
+
+
+class SharedFolderTest(StallCase):
+    def begin_with_folder(self, read_timeout):
+        (self.path / "frozen").touch()
+        self.shared = self.path / "shared"
+        self.shared.mkdir(mode=0o700)
+        return self.begin("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=file:{self.shared}",
+                          f"--rdzv-conf=read_timeout={read_timeout},join_timeout=60", "--no-python", "true", folder=self.shared)
+
+    def test_one_that_stands_still_at_the_start_is_named_and_given_up_in_time(self):
+        run = self.begin_with_folder(5)
+        self.wait_for_line(f"the folder {self.shared} does not answer; the host is looked for there for at most 5.0 s")
+        self.wait_for_line(f"file:{self.shared}: the disk stands still; trying for")
+        self.assertEqual(run.wait(timeout=PATIENCE), 80, self.said())
+        self.wait_for_line("FAILED: ", "the disk stands still; tried for")
+        self.wait_for_line("next: see why that folder does not answer")
+
+    def test_a_signal_ends_the_wait_for_it_with_a_line(self):
+        run = self.begin_with_folder(60)
+        self.wait_for_line("the disk stands still; trying for")
+        self.stop(run)
+        self.wait_for_line("stopped by SIGTERM")
+
+    def test_one_that_answers_again_is_used(self):
+        run = self.begin_with_folder(60)
+        self.wait_for_line("the disk stands still; trying for")
+        self.gate.unlink()
+        self.wait_for_line("this node hosts the run at", f"written down in file:{self.shared}")
+        self.stop(run)
 
 
 class DiskTest(StallCase):

@@ -284,8 +284,18 @@ TEST_SUITE("rendezvous/host_files") {
     CHECK(problem("/tmp").starts_with("the folder /tmp is shared with other users, "));
     REQUIRE(::chmod(path.c_str(), 0755) == 0);
     CHECK(check_host_folder(path).has_value());
-    CHECK(problem(path + "/none") == "the folder " + path + "/none does not exist");
+    CHECK(problem(path + "/none/run") ==
+          "the folder " + path + "/none/run does not exist, and neither does " + path + "/none");
     std::ofstream(path + "/file") << "x";
     CHECK(problem(path + "/file") == "the folder " + path + "/file is no folder");
+  }
+
+  TEST_CASE("a folder that may be away for a while is not taken for a wrong one") {
+    test::TempDir folder;
+    const std::string path = folder.path() + "/run";
+    auto missing = check_host_folder(path);
+    REQUIRE_FALSE(missing.has_value());
+    CHECK(missing.error().code == Errc::Closed);
+    CHECK(to_string(missing.error()) == "the folder " + path + " does not exist");
   }
 }
