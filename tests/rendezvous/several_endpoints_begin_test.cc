@@ -280,3 +280,28 @@ TEST_CASE("Several endpoints: nodes that do not reach who has formed their round
     run.come_to_second();
   }
 }
+
+TEST_CASE(
+    "Several endpoints: that a sign of life is waited for does not look like a lack of nodes") {
+  Daemon second(1, "d2@1");
+  const std::vector<std::string> nodes{"a.0", "b.0", "c.0"};
+  for (const std::string& node : nodes) second.says(node, second.join_from(node, 1s));
+  std::vector<std::string> waits;
+  std::size_t rounds = 0;
+  for (int i = 0; i < 100 && rounds == 0; ++i) {
+    second.now.mono += 500ms;
+    second.on(runs::event::Tick{});
+    std::string text = coordinator::waiting_text(second.run());
+    if (waits.empty() || waits.back() != text) waits.push_back(std::move(text));
+    for (const std::string& node : nodes) {
+      second.beats(node);
+      rounds += second.told<command::Round>();
+    }
+  }
+  CHECK(rounds == 3);
+  CHECK(waits == std::vector<std::string>{
+                     "waiting until the leases of workers that another host of the run may have "
+                     "are over",
+                     "all nodes that are needed are here (a, b, c); waiting for a further sign of "
+                     "life of each"});
+}
