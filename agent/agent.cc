@@ -534,6 +534,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
     event.is_hang = hangs_.is_showing_stacks();
     event.wait = hang.cause.empty() ? wait_behind(exit) : hang.wait;
     failures_.saw_before(std::move(hang.findings));
+    if (event.wait) failures_.asked(*event.wait);
     if (event.wait && !event.wait->has_lost_peer && state_.running > 1)
       logger_->warn("{}; looking what the other workers do, before they are stopped",
                     describe_briefly(*event.failure));

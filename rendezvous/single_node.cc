@@ -164,6 +164,8 @@ void SingleNodeHandler::step(coordinator::Event happened) {
       notices_.push(*round);
     } else if (auto* stop = std::get_if<command::Stop>(&command)) {
       notices_.push(std::move(*stop));
+    } else if (auto* inspect = std::get_if<command::Inspect>(&command)) {
+      notices_.push(std::move(*inspect));
     } else if (auto* end = std::get_if<command::End>(&command)) {
       notices_.push(std::move(*end));
     }
