@@ -56,7 +56,7 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
 }
 
 void StopReasonFile::on(const stop_reason::Event& event) {
-  for (const auto& action : stop_reason::step(state_, event, wall_now(), config_.scheduler)) {
+  for (const auto& action : stop_reason::step(state_, event, read_clocks(), config_.scheduler)) {
     std::visit(
         Overloaded{
             [this](const stop_reason::action::Write& wanted) { write(wanted.reason); },

@@ -4,8 +4,11 @@
 // thing that has happened and the time, and says what is to be written, asked and logged.  Pure;
 // agent/stop_reason_file writes the file and asks the scheduler.
 //
-//   * Why a run is stopped from outside goes before any reason within the run.
+//   * Why a run is stopped from outside goes before any reason within the run, whichever comes
+//     first: a peer's end is often known here before the signal that ends this node as well.
 //   * A specific reason is never replaced by a vaguer one.
+//   * A time limit of which a signal has only warned stops nothing yet: until a signal ends this
+//     node or another one, a reason within the run goes before it.
 //   * The scheduler is asked upon each signal, also one that came to another node: this node may be
 //     about to get the same one.
 #pragma once
@@ -36,15 +39,20 @@ inline constexpr Duration kBetweenQuestions = std::chrono::seconds(5);
 
 enum class Whose : std::uint8_t { Own, Others };
 
+// What the file holds.
+enum class Written : std::uint8_t { Nothing, ReasonWithin, ReasonFromOutside };
+
 struct State {
   // The last signal from outside in this run, to this node if to any, 0 for none, and what is known
   // of it.
   int signal = 0;
   std::optional<worker::StopReason> reason;
-  bool is_stopping = false;          // by such a signal, to this node
-  bool has_written = false;          // the file is there
+  MonoTime learned_at{};           // the reason
+  bool is_stopping = false;        // by such a signal, to this node
+  bool is_other_stopping = false;  // likewise, to another node since the file was cleared
+  Written written = Written::Nothing;
   int questions = 0;                 // not answered yet
-  std::optional<WallTime> asked_at;  // the last of them
+  std::optional<MonoTime> asked_at;  // the last of them
   std::set<Whose> asked_about_stop;
   int unanswered = 0;  // in a row
   std::string answer;  // the last one
@@ -96,7 +104,7 @@ struct Announce {
 using Action = std::variant<action::Write, action::Remove, action::Ask, action::Announce>;
 
 // Changes `state` and says what is to be done, in this order.
-[[nodiscard]] std::vector<Action> step(State& state, const Event& event, WallTime now,
+[[nodiscard]] std::vector<Action> step(State& state, const Event& event, Now now,
                                        const std::optional<Scheduler>& scheduler);
 
 std::string to_string(const std::vector<Action>& actions);

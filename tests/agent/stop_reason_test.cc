@@ -15,6 +15,7 @@ namespace {
 // A scheduler whose answer is the reason's word.
 worker::StopReason reason_of(OutsideRequest request, WallTime /*now*/, std::string_view answer) {
   if (answer == "PREEMPTED") return {StopCause::Preempted, "job 12 is preempted", 10};
+  if (answer == "TIMEOUT") return {StopCause::TimeLimit, "job 12 is nearly over", 60};
   if (answer == "REQUEUED") return {StopCause::Requeued, "job 12 is requeued", {}};
   if (answer == "CANCELLED") return {StopCause::Cancelled, "job 12 was cancelled", {}};
   return plain_reason_of(request);
@@ -23,7 +24,7 @@ worker::StopReason reason_of(OutsideRequest request, WallTime /*now*/, std::stri
 struct Run {
   std::optional<Scheduler> scheduler;
   State state;
-  WallTime now{};
+  Now now;
 
   std::string on(const Event& event) { return to_string(step(state, event, now, scheduler)); }
   std::string publish(StopCause cause, std::string words) {
@@ -96,7 +97,7 @@ TEST_SUITE("agent/decide/stop_reason") {
   TEST_CASE_FIXTURE(ScheduledRun, "what is known is not replaced by less") {
     signal(SIGTERM);
     answer("PREEMPTED");
-    now += kBetweenQuestions;
+    now.mono += kBetweenQuestions;
     CHECK(signal(SIGTERM) == "ask");
     CHECK(answer("RUNNING") == "nothing");
     CHECK(answer("REQUEUED") == "nothing");
@@ -111,7 +112,7 @@ TEST_SUITE("agent/decide/stop_reason") {
   TEST_CASE_FIXTURE(ScheduledRun, "only two questions run at a time") {
     for (int asked = 0; asked < kMostQuestions; ++asked) {
       CHECK(signal(SIGUSR1, false).ends_with("ask"));
-      now += kBetweenQuestions;
+      now.mono += kBetweenQuestions;
     }
     CHECK_FALSE(signal(SIGTERM).ends_with("ask"));
     CHECK(answer("") == "ask");
@@ -124,7 +125,7 @@ TEST_SUITE("agent/decide/stop_reason") {
         ++asked;
         answer("RUNNING");
       }
-      now += std::chrono::milliseconds(10);
+      now.mono += std::chrono::milliseconds(10);
     }
     CHECK(asked == 2);
   }
@@ -186,10 +187,11 @@ TEST_SUITE("agent/decide/stop_reason") {
   }
 
   TEST_CASE_FIXTURE(ScheduledRun, "a clock that is set back does not forbid questions") {
-    now += std::chrono::hours(1);
+    now.wall += std::chrono::hours(1);
     signal(SIGUSR1, false);
     answer("RUNNING");
-    now -= std::chrono::hours(1);
+    now.wall -= std::chrono::hours(1);
+    now.mono += kBetweenQuestions;
     CHECK(signal(SIGUSR1, false).ends_with("ask"));
   }
 
@@ -198,13 +200,65 @@ TEST_SUITE("agent/decide/stop_reason") {
     CHECK(state.signal == SIGTERM);
     CHECK(answer("RUNNING", Whose::Others) == "nothing");
     CHECK(answer("PREEMPTED", Whose::Others) == "write preempted (job 12 is preempted), announce");
-    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") ==
-          "write worker-failed (rank 1 failed)");
+    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") == "nothing");
   }
 
   TEST_CASE_FIXTURE(ScheduledRun, "the node's own signal goes before another's") {
     signal(SIGUSR1, false);
     on(event::OtherSignalled{SIGTERM});
     CHECK(state.signal == SIGUSR1);
+  }
+
+  // Slurm's preemption with --signal: SIGUSR1 to all, and some time later SIGTERM, which does not
+  // reach all nodes at once.
+  TEST_CASE_FIXTURE(ScheduledRun, "a peer that ends by the same preemption is not its cause") {
+    signal(SIGUSR1, false);
+    answer("PREEMPTED");
+    now.mono += std::chrono::seconds(8);
+    StopCause cause = StopCause::NewRound;
+    SUBCASE("the run goes on") {}
+    SUBCASE("the run is over") {
+      cause = StopCause::RunEnded;
+    }
+    on(event::OtherSignalled{SIGTERM});
+    CHECK(publish(cause, "he1 was stopped by SIGTERM") == "nothing");
+    CHECK(signal(SIGTERM).find("write") == std::string::npos);
+    CHECK(state.written == Written::ReasonFromOutside);
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "what is known from outside is told to new workers, too") {
+    signal(SIGUSR1, false);
+    answer("PREEMPTED");
+    on(event::Cleared{});
+    now.mono += std::chrono::seconds(8);
+    SUBCASE("when a peer ends") {
+      CHECK(publish(StopCause::NewRound, "he1 was stopped by SIGTERM") ==
+            "write preempted (job 12 is preempted)");
+    }
+    SUBCASE("when this node is signalled") {
+      CHECK(signal(SIGTERM) == "write preempted (job 12 is preempted), ask");
+    }
+    on(event::Cleared{});
+    std::vector<Action> actions =
+        step(state, event::Published{StopCause::NewRound, "n2 was lost"}, now, scheduler);
+    REQUIRE(actions.size() == 1);
+    CHECK(std::get<action::Write>(actions.front()).reason.seconds_left == 2);  // of 10
+  }
+
+  TEST_CASE_FIXTURE(ScheduledRun, "a time limit that is near stops nothing by itself") {
+    signal(SIGUSR1, false);
+    answer("TIMEOUT");
+    CHECK(publish(StopCause::WorkerFailed, "rank 1 failed") ==
+          "write worker-failed (rank 1 failed)");
+    SUBCASE("until another node is signalled") {
+      now.mono += kBetweenQuestions;
+      CHECK(on(event::OtherSignalled{SIGTERM}) == "ask");
+      CHECK(publish(StopCause::NewRound, "he1 was stopped by SIGTERM") ==
+            "write time-limit (job 12 is nearly over)");
+    }
+    SUBCASE("until this node is") {
+      CHECK(signal(SIGTERM) == "write time-limit (job 12 is nearly over), ask");
+      CHECK(publish(StopCause::RunEnded, "the run is over") == "nothing");
+    }
   }
 }
