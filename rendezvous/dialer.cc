@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "rendezvous/brief_talk.h"
 #include "rendezvous/decide/store_keys.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
@@ -78,6 +79,7 @@ store::Async<std::unique_ptr<store::Client>> Dialer::connect(Endpoint at) {
 
 store::Async<std::unique_ptr<store::Client>> Dialer::connect_within(Duration longest, Endpoint at) {
   store::ClientConfig client = one_attempt(longest);
+  keep_brief(client, longest);
   co_return co_await store::Client::connect(executor_, std::move(at), client);
 }
 

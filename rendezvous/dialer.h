@@ -45,7 +45,8 @@ class Dialer {
 
   // One connection, once, with what is left of the attempt's time.
   store::Async<std::unique_ptr<store::Client>> connect(Endpoint at);
-  // The same for a moment, as for a word to another host: within `longest`.
+  // The same for a moment, as for a word to another host: within `longest`, and so is each answer
+  // there, or nearly; see keep_brief().
   store::Async<std::unique_ptr<store::Client>> connect_within(Duration longest, Endpoint at);
   // Likewise, to whichever port of the endpoint has the run's host.
   store::Async<std::unique_ptr<store::Client>> connect_to_home(Duration longest);

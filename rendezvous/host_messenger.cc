@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/host_messenger.h"
 
+#include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr Duration kTellPause = std::chrono::milliseconds(50);
+constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -27,20 +29,21 @@ store::Async<std::optional<command::Moved>> HostMessenger::ask(std::optional<End
   const Endpoint to = place.value_or(parts_.config.endpoint);
   auto message = asks.knock(parts_.config.member.run, from, to, node, number);
   if (!message) co_return std::optional<command::Moved>();
-  auto client = co_await connect(place);
+  auto client = co_await connect(place, kKnockPatience);
   if (!client) co_return client.error();
   co_return co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
 }
 
-store::Async<std::unique_ptr<store::Client>> HostMessenger::connect(std::optional<Endpoint> place) {
+store::Async<std::unique_ptr<store::Client>> HostMessenger::connect(std::optional<Endpoint> place,
+                                                                    Duration longest) {
   if (!place && parts_.registered != nullptr) {
     auto newest = co_await parts_.registered->newest();
     if (!newest) co_return newest.error();
     if (newest->generation == 0) co_return Error{Errc::Closed, "no host of this run"};
     place = newest->at;
   }
-  if (place) co_return co_await parts_.dialer.connect_within(kKnockPatience, *place);
-  co_return co_await parts_.dialer.connect_to_home(kKnockPatience);
+  if (place) co_return co_await parts_.dialer.connect_within(longest, *place);
+  co_return co_await parts_.dialer.connect_to_home(longest);
 }
 
 asio::awaitable<void> HostMessenger::tell(std::vector<std::optional<Endpoint>> places,
@@ -50,7 +53,7 @@ asio::awaitable<void> HostMessenger::tell(std::vector<std::optional<Endpoint>> p
   while (!places.empty()) {
     std::vector<std::optional<Endpoint>> silent;
     for (const auto& place : places) {
-      auto told = co_await tell_once(place, message);
+      auto told = co_await tell_once(place, message, end);
       if (!told) silent.push_back(place);
       if (mono_now() >= end) co_return;
     }
@@ -61,12 +64,19 @@ asio::awaitable<void> HostMessenger::tell(std::vector<std::optional<Endpoint>> p
   }
 }
 
-store::Async<void> HostMessenger::tell_once(std::optional<Endpoint> place, std::string message) {
-  auto client = co_await connect(place);
-  if (!client) co_return client.error();
-  auto record = co_await (*client)->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
+store::Async<void> HostMessenger::tell_once(std::optional<Endpoint> place, std::string message,
+                                            MonoTime end) {
+  auto connected = co_await connect(
+      place, std::clamp<Duration>(end - mono_now(), kLeastTimeLeft, kKnockPatience));
+  if (!connected) co_return connected.error();
+  std::shared_ptr<store::Client> client = std::move(*connected);
+  asio::steady_timer limit(executor_, end);
+  limit.async_wait([client](boost::system::error_code cancelled) {
+    if (!cancelled) client->close();
+  });
+  auto record = co_await client->get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
   if (!record) co_return record.error();
-  co_return co_await (*client)->queue_push(keys::inbox(*record), std::move(message));
+  co_return co_await client->queue_push(keys::inbox(*record), std::move(message));
 }
 
 }  // namespace ddprun::rendezvous

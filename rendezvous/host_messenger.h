@@ -47,8 +47,9 @@ class HostMessenger {
                                     std::string message, MonoTime end);
 
  private:
-  store::Async<std::unique_ptr<store::Client>> connect(std::optional<Endpoint> place);
-  store::Async<void> tell_once(std::optional<Endpoint> place, std::string message);
+  store::Async<std::unique_ptr<store::Client>> connect(std::optional<Endpoint> place,
+                                                       Duration longest);
+  store::Async<void> tell_once(std::optional<Endpoint> place, std::string message, MonoTime end);
 
   boost::asio::any_io_executor executor_;
   Parts parts_;

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "rendezvous/brief_talk.h"
 #include "rendezvous/decide/store_keys.h"
 
 namespace ddprun::rendezvous {
@@ -30,9 +31,7 @@ Knocker::Knocker(boost::asio::any_io_executor executor, std::optional<store::Sec
 store::Async<std::optional<command::Moved>> Knocker::ask(Endpoint place, std::string message,
                                                          std::string mailbox) {
   store::ClientConfig config;
-  config.connect_timeout = kKnockPatience;
-  config.reply_timeout = 2 * kKnockPatience;
-  config.greeting_timeout = kKnockPatience;
+  keep_brief(config, kKnockPatience);
   config.tries_once = true;
   config.namespace_name = keys::kNamespace;
   config.resolver = &resolver_;
