@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Preloaded into ddprun by stall_test.py: a disk that stands still.  While the file $FROZEN_GATE
-// exists, each call that changes, reads or looks at something below $FROZEN_FOLDER waits, and so
-// does the exec of $FROZEN_PROGRAM and the look-up of $FROZEN_NAME by any thread but the first.
-// SIGKILL and SIGTERM end the wait of what handles neither.
+// exists, each call that changes, reads, closes or looks at something below $FROZEN_FOLDER waits,
+// and so does the exec of $FROZEN_PROGRAM and the look-up of $FROZEN_NAME by any thread but the
+// first. SIGKILL and SIGTERM end the wait of what handles neither.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -65,6 +65,12 @@ ssize_t write(int fd, const void* bytes, size_t count) {
   static auto next = next_of<ssize_t (*)(int, const void*, size_t)>("write");
   touch(fd);
   return next(fd, bytes, count);
+}
+
+int close(int fd) {
+  static auto next = next_of<int (*)(int)>("close");
+  touch(fd);
+  return next(fd);
 }
 
 ssize_t read(int fd, void* bytes, size_t count) {

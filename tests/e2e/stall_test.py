@@ -122,6 +122,19 @@ class DiskTest(StallCase):
         self.stop(run)
         self.assertIn("the files miss what came last", self.said())
 
+    def test_sigterm_works_while_the_log_files_cannot_be_closed(self):
+        run = self.begin("--tee=3", "--no-python", "sh", "-c",
+                         "echo hello; touch began; while ! test -e go; do sleep 0.02; done")
+        wait_until(lambda: (self.path / "began").exists(), "the worker runs")
+        (log,) = self.logs.glob("*_*/attempt_0/0/stdout.log")
+        wait_until(lambda: log.read_text() == "hello\n", "the log file has it")
+        self.gate.touch()
+        (self.path / "go").touch()
+        self.wait_for_line("'close ", "has stood still for")
+        run.send_signal(signal.SIGTERM)
+        run.wait(timeout=PATIENCE)
+        self.assertIn("the files miss what came last", self.said())
+
     def test_a_restart_waits_for_the_disk_and_the_agent_does_not(self):
         run = self.begin("--max-restarts=3", "--redirects=3", "--no-python", "sh", "-c",
                          "touch began; while ! test -e go; do sleep 0.02; done; exit 7")

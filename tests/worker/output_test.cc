@@ -28,7 +28,10 @@ struct Output : test::Workers {
   LogFile file(const std::string& path) {
     Result<Fd> opened = LogFile::open(path);
     REQUIRE(opened.has_value());
-    return {path, std::move(*opened), disk,
+    return file(std::move(*opened), path);
+  }
+  LogFile file(Fd opened, const std::string& path) {
+    return {path, std::move(opened), disk,
             [this](const Error& error) { failures.push_back(to_string(error)); }};
   }
 
@@ -134,6 +137,26 @@ TEST_SUITE("worker/process/output") {
     pump("echo one; echo two", {.file = std::move(full), .console = &console, .prefix = "> "});
     CHECK(content("console") == "> one\n> two\n");
     CHECK(failures == std::vector<std::string>{"write /dev/full: No space left on device"});
+  }
+
+  TEST_CASE_FIXTURE(Output, "what a disk refuses only at the close of a file is told once, too") {
+    {
+      Result<Fd> opened = LogFile::open(folder.path() + "/log");
+      REQUIRE(opened.has_value());
+      const int fd = opened->get();
+      LogFile log = file(std::move(*opened), folder.path() + "/log");
+      log.write("one\n");
+      finish(nullptr);
+      ::close(fd);
+      SUBCASE("which has taken all before") {}
+      SUBCASE("which has refused some before") {
+        log.write("two\n");
+      }
+    }
+    finish(nullptr);
+    CHECK(failures ==
+          std::vector<std::string>{"write " + folder.path() + "/log: Bad file descriptor"});
+    CHECK(content("log") == "one\n");
   }
 
   TEST_CASE_FIXTURE(Output, "what a killed worker left in the pipe is not lost") {

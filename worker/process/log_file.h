@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A file that the agent writes workers' output to.  Neither a full disk nor one that stands still
-// stops the run: a thread does the writing.  What the file refuses is lost, and its owner is told
-// once.  What it does not take yet waits here, and the writer should pause when that is much.
+// stops the run: a thread does the writing, and closes the file.  What the file refuses is lost,
+// and its owner is told once.  What it does not take yet waits here, and the writer should pause
+// when that is much.
 #pragma once
 
 #include <functional>
@@ -17,8 +18,9 @@
 namespace ddprun::process {
 
 // Threads: used from the event loop's thread only.
-// Lifetime: borrows the IoThread.  `on_failure` is called from the event loop, at most once, and
-// perhaps after the destructor: what was written before it still reaches the file.
+// Lifetime: borrows the IoThread, which must outlive it.  `on_failure` is called from the event
+// loop, at most once, and perhaps after the destructor: what was written before it still reaches
+// the file, and the disk may refuse it only at its close.
 class LogFile {
  public:
   // So much may wait for the disk before a writer should pause.  Bytes.
@@ -31,6 +33,9 @@ class LogFile {
   // Writes to `fd`, which open() has opened.
   LogFile(const std::string& path, Fd fd, IoThread& thread,
           std::function<void(const Error&)> on_failure);
+  LogFile(LogFile&&) = default;
+  LogFile& operator=(LogFile&&) = delete;
+  ~LogFile();
 
   // Writes the first `size` bytes of `bytes`, or as much as the file takes, on the thread.  Each
   // call tries anew.  `done` gets the buffer back.
