@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/system/system_error.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -118,6 +119,8 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
   };
   options.server.log = log;
   ddprun::cli::Notifier notifier;
+  // It takes descriptors, and throws where there are none: before there is what has to be stopped.
+  asio::signal_set signals(context);
   auto server = listen(context.get_executor(), options);
   if (!server && server.error().code == std::errc::address_not_available) {
     return fail(kBadUsage, "--listen=" + to_string(options.server.listen) +
@@ -157,9 +160,13 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
        }});
   ddprun::Result<void> opened;
   run_to_end(context, open(host, opened));
-  if (!opened) return fail(kFailed, to_string(opened.error()));
+  if (!opened) {
+    host.close();
+    run_to_end(context, host.stop());
+    return fail(kFailed, to_string(opened.error()));
+  }
 
-  asio::signal_set signals(context, SIGTERM, SIGINT);
+  for (int signal : {SIGTERM, SIGINT}) signals.add(signal);
   signals.async_wait([&](const boost::system::error_code& cancelled, int) {
     if (cancelled) return;
     notifier.tell("STOPPING=1");
@@ -199,5 +206,9 @@ int main(int argc, char** argv) {
     ddprun::Result<void> printed = ddprun::cli::print(asked->text);
     return printed ? 0 : fail(kFailed, to_string(printed.error()));
   }
-  return serve(std::get<DdpdOptions>(std::move(*options)));
+  try {
+    return serve(std::get<DdpdOptions>(std::move(*options)));
+  } catch (const boost::system::system_error& error) {
+    return fail(kFailed, "cannot begin: " + error.code().message());
+  }
 }

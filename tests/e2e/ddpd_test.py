@@ -68,6 +68,32 @@ class DdpdTest(unittest.TestCase):
             self.assertEqual(ddpd.stop(), 1)
             self.assertRegex(ddpd.log, r"^ddpd: the coordinator cannot [^\n]*\n$")
 
+    def test_too_few_descriptors_are_a_sentence_and_exit_code_1(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        secrets = [os.path.join(folder.name, f"secret{number}") for number in range(6)]
+        for number, path in enumerate(secrets):
+            with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(f"a secret of its own, number {number}\n")
+        begun = refused = 0
+        for most in range(10, 64):
+            with self.subTest(descriptors=most), subprocess.Popen(
+                    ["prlimit", f"--nofile={most}:{most}", ddpd_path(), "--listen=127.0.0.1:0",
+                     "--state-dir", state_folder(), "--secret-file", ",".join(secrets)],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                has_begun = process.stdout.readline().startswith("listening on ")
+                if has_begun:
+                    process.terminate()
+                log = process.communicate(timeout=LIMIT_S)[1]
+                if "error while loading shared libraries" in log:
+                    continue
+                begun += has_begun
+                refused += not has_begun
+                self.assertEqual(process.returncode, 0 if has_begun else 1, log)
+                if not has_begun:
+                    self.assertRegex(log.splitlines()[-1], "^ddpd: .*Too many open files")
+        self.assertTrue(begun and refused, (begun, refused))
+
     def test_a_reader_of_its_log_that_stands_still_or_goes_stops_nothing(self):
         for is_gone in (False, True):
             with self.subTest(is_gone=is_gone):
