@@ -76,6 +76,7 @@ store::Async<std::string> StoreCoordinator::claim(store::Client& client) {
   auto service = co_await CoordinatorService::start(executor_, std::move(config), std::move(*in),
                                                     std::move(*out), true);
   if (!service) co_return service.error();
+  co_await stop();  // of one before, whose pulse has stood still
   service_ = std::move(*service);
   co_return mine;
 }

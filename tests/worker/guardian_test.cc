@@ -2,10 +2,12 @@
 #include "worker/process/guardian.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -237,6 +239,51 @@ TEST_SUITE("worker/process/guardian") {
     pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
     constexpr int kLimit = 60'000;
     REQUIRE(::poll(&polled, 1, kLimit) == 1);
+  }
+
+  TEST_CASE("a last word for which the pipe had no room comes with a later renewal") {
+    test::TempDir folder;
+    const std::string word_path = folder.path() + "/word";
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_t agent = ::fork();
+    if (agent == 0) {
+      auto guardian =
+          Guardian::start({.name = "1-4", .queue_limit = std::nullopt},
+                          [&](std::string_view word) { std::ofstream(word_path) << word; });
+      if (!guardian) ::_exit(1);
+      guardian->leave_last_word("old");
+      const std::filesystem::path pipe = "/proc/" + std::to_string(guardian->pid()) + "/fd/0";
+      const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/fd/0");
+      std::error_code none;
+      while (std::filesystem::read_symlink(pipe, none) == own) std::this_thread::yield();
+      Fd look(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+      ::kill(guardian->pid(), SIGSTOP);
+      int status = 0;
+      if (::waitpid(guardian->pid(), &status, WUNTRACED) != guardian->pid()) ::_exit(1);
+      auto renew = [&] { guardian->renew_lease(MonoTime::max(), std::chrono::minutes(1)); };
+      for (int times = 0; times < 10'000; ++times) renew();  // more than a pipe holds
+      guardian->leave_last_word("new");
+      ::kill(guardian->pid(), SIGCONT);
+      for (int waiting = 1; waiting > 0; std::this_thread::yield()) {
+        if (::ioctl(look.get(), FIONREAD, &waiting) != 0) ::_exit(1);
+      }
+      renew();
+      int pid = guardian->pid();
+      ::_exit(::write(ends[1], &pid, sizeof pid) == sizeof pid ? 0 : 1);
+    }
+    ::close(ends[1]);
+    int status = 0;
+    REQUIRE(::waitpid(agent, &status, 0) == agent);
+    REQUIRE(status == 0);
+    int guardian = -1;
+    REQUIRE(::read(ends[0], &guardian, sizeof guardian) == sizeof guardian);
+    Fd process = open_pidfd(guardian);
+    pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
+    if (process) REQUIRE(::poll(&polled, 1, 60'000) == 1);
+    ::close(ends[0]);
+    std::ifstream word(word_path);
+    CHECK(std::string(std::istreambuf_iterator<char>(word), {}) == "new");
   }
 
   TEST_CASE("a guardian says that all are dead only if they are") {

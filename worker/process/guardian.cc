@@ -339,8 +339,8 @@ Result<void> Guardian::start_again() {
     guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, is_successor_);
   pid_ = pid;
   is_successor_ = true;
-  write(lease_);
-  write(last_word_);
+  (void)write(lease_);
+  write_last_word();
   return {};
 }
 
@@ -349,18 +349,24 @@ void Guardian::renew_lease(MonoTime end, Duration patience) {
   lease_ = message({.kind = MessageHead::Kind::Lease,
                     .end = end.time_since_epoch().count(),
                     .patience = patience.count()});
-  write(lease_);
+  (void)write(lease_);
+  if (owes_last_word_) write_last_word();
 }
 
 void Guardian::leave_last_word(std::string last_word) {
   if (last_word.size() > kMaxLastWord) last_word.clear();
   last_word_ = message({.kind = MessageHead::Kind::LastWord}, last_word);
-  write(last_word_);
+  write_last_word();
 }
 
-// Never waits for a guardian that stands still.
-void Guardian::write(const std::string& message) {
-  if (pipe_ && !message.empty()) (void)!::write(pipe_.get(), message.data(), message.size());
+void Guardian::write_last_word() {
+  owes_last_word_ = !write(last_word_);
+}
+
+// Never waits for a guardian that stands still: false where its pipe is full.
+bool Guardian::write(const std::string& message) {
+  if (!pipe_ || message.empty()) return true;
+  return ::write(pipe_.get(), message.data(), message.size()) >= 0;
 }
 
 // The guardian bears this process's command line: whoever looks for what has been left behind must
@@ -378,7 +384,7 @@ void Guardian::dismiss() {
 
 Guardian::~Guardian() {
   if (!pipe_) return;
-  write(message({.kind = MessageHead::Kind::Goodbye}));
+  (void)write(message({.kind = MessageHead::Kind::Goodbye}));
   if (pid_ > 0) dismiss();
 }
 

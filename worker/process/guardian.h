@@ -47,12 +47,15 @@ class Guardian {
   static Result<Guardian> start(Marks marks, Deliver deliver = nullptr);
 
   // The workers must be dead at `end`, unless it is renewed before; MonoTime::max(): there is
-  // nothing to end.  Having slept past it, the guardian holds them for at most `patience`.
+  // nothing to end.  A guardian that has stood still for long, and has read none of many renewals,
+  // does not get this one; the next finds room when it runs again.  Having slept past it, the
+  // guardian holds them for at most `patience`.
   void renew_lease(MonoTime end, Duration patience);
   MonoTime lease_end() const { return lease_end_; }
 
   // What `deliver` is to be called with; at most kMaxLastWord bytes.  Of a longer one nothing is
-  // kept, and nothing of the one before: it may not be true any more.
+  // kept, and nothing of the one before: it may not be true any more.  Where the guardian stands
+  // still, and takes none now, it gets it with a later renewal of the lease.
   void leave_last_word(std::string last_word);
   static constexpr std::size_t kMaxLastWord = 3 * 1024;
 
@@ -74,15 +77,17 @@ class Guardian {
 
  private:
   Guardian(Marks marks, Deliver deliver) : marks_(std::move(marks)), deliver_(std::move(deliver)) {}
-  void write(const std::string& message);
+  bool write(const std::string& message);
+  void write_last_word();
   void drain_pipe();
   void dismiss();
 
   Marks marks_;
   Deliver deliver_;
   MonoTime lease_end_ = MonoTime::max();
-  std::string lease_;      // the message about it that was written last
-  std::string last_word_;  // likewise
+  std::string lease_;            // the message about it that was written last
+  std::string last_word_;        // likewise
+  bool owes_last_word_ = false;  // it has not found room in the pipe
   Fd pipe_;  // the agent's end; its end of file, without a goodbye before, is the agent's death
   Fd guardians_pipe_;
   Fd reports_;

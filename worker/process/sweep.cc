@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -233,11 +234,14 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
       bool is_news = seen.insert(leftover.pid).second && !helpers.contains(leftover.pid);
       if (is_news) result.found.push_back(leftover);
     }
-    asio::steady_timer timer(co_await asio::this_coro::executor);
+    // Shared, since a sweep that is destroyed meanwhile leaves what listens behind.
+    auto timer = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor);
     MonoTime again = now + (left.empty() ? Duration(kLookAtOnce) : Duration(kLookAgain));
-    timer.expires_at(std::min(again, now < deadline ? deadline : MonoTime::max()));
-    reaper.listen([&timer] { timer.cancel(); });
-    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    timer->expires_at(std::min(again, now < deadline ? deadline : MonoTime::max()));
+    reaper.listen([waits = std::weak_ptr(timer)] {
+      if (auto waiting = waits.lock()) waiting->cancel();
+    });
+    co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
     reaper.listen(nullptr);
   }
 }
