@@ -3,9 +3,9 @@
 // Where workers' logs and error files lie, in torchrun's layout:
 //   <base>/<run id>_<random>/attempt_<restart count>/<local
 //   rank>/{stdout.log,stderr.log,error.json}
-// Nothing in it is ever overwritten or deleted: each attempt has a folder of its own.  In a base
-// that the user named, the link `latest` leads to the run that began last.  Without one the run's
-// folder is <temporary>/ddprun_<run id>_<random>.
+// What workers have left there is never overwritten or deleted: each attempt has a folder of its
+// own.  In a base that the user named, the link `latest` leads to the run that began last.  Without
+// one the run's folder is <temporary>/ddprun_<run id>_<random>.
 #pragma once
 
 #include <string>

@@ -44,7 +44,7 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
       reaper_(reaper),
       config_(std::move(config)),
       logger_(std::move(logger)),
-      disk_(executor, [](const process::IoThread::Stall&) {}),  // the log files' thread says it
+      disk_(executor, [](const process::IoThread::Stall&) {}),  // kDiskPatience bounds the wait
       questions_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
       answered_(executor) {
   if (!config_.scheduler || !config_.scheduler->question) return;

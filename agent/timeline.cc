@@ -30,7 +30,7 @@ Timeline::Timeline(asio::any_io_executor executor, TimelineConfig config, Worker
     : say_slices_(std::move(say_slices)),
       workers_(workers),
       file_(executor, std::move(config), std::move(on_failure)),
-      thread_(executor, [](const process::IoThread::Stall&) {}),  // the log files' thread says it
+      thread_(executor, [](const process::IoThread::Stall&) {}),  // settled() bounds the wait
       timer_(executor),
       tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
 

@@ -2,17 +2,17 @@
 #include "worker/stop_reason.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "store/base/number.h"
 
 namespace ddprun::worker {
 namespace {
 
-// In the order of StopCause.
-constexpr std::array<std::string_view, 9> kWords = {"signal",        "time-limit",  "preempted",
-                                                    "cancelled",     "node-failed", "requeued",
-                                                    "worker-failed", "new-round",   "run-ended"};
+constexpr StopCause kCauses[] = {
+    StopCause::Signal,       StopCause::TimeLimit,  StopCause::Preempted,
+    StopCause::Cancelled,    StopCause::NodeFailed, StopCause::Requeued,
+    StopCause::WorkerFailed, StopCause::NewRound,   StopCause::RunEnded};
 
 std::string_view next_line(std::string_view& text) {
   std::string_view line = text.substr(0, text.find('\n'));
@@ -23,7 +23,27 @@ std::string_view next_line(std::string_view& text) {
 }  // namespace
 
 std::string_view to_word(StopCause cause) {
-  return kWords.at(static_cast<std::size_t>(cause));
+  switch (cause) {
+    case StopCause::Signal:
+      return "signal";
+    case StopCause::TimeLimit:
+      return "time-limit";
+    case StopCause::Preempted:
+      return "preempted";
+    case StopCause::Cancelled:
+      return "cancelled";
+    case StopCause::NodeFailed:
+      return "node-failed";
+    case StopCause::Requeued:
+      return "requeued";
+    case StopCause::WorkerFailed:
+      return "worker-failed";
+    case StopCause::NewRound:
+      return "new-round";
+    case StopCause::RunEnded:
+      return "run-ended";
+  }
+  return "";
 }
 
 std::string to_stop_file(const StopReason& reason) {
@@ -34,11 +54,10 @@ std::string to_stop_file(const StopReason& reason) {
 }
 
 std::optional<StopReason> parse_stop_file(std::string_view text) {
-  auto word = std::find(kWords.begin(), kWords.end(), next_line(text));
-  if (word == kWords.end()) return std::nullopt;
-  StopReason reason{.cause = static_cast<StopCause>(word - kWords.begin()),
-                    .words = std::string(next_line(text)),
-                    .seconds_left = std::nullopt};
+  const auto* cause = std::ranges::find(kCauses, next_line(text), to_word);
+  if (cause == std::end(kCauses)) return std::nullopt;
+  StopReason reason{
+      .cause = *cause, .words = std::string(next_line(text)), .seconds_left = std::nullopt};
   reason.seconds_left = number_in<int>(next_line(text));
   return reason;
 }

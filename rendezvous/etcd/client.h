@@ -32,7 +32,7 @@ struct ClientConfig {
 // Every call fails with one line that names the members that were tried and what each said:
 //
 //   Errc::InvalidInput, Errc::NotSupported   what was configured serves at no member
-//   Errc::Closed                             no member could do it; it may be tried again, and,
+//   Errc::TimedOut                           no member could do it; it may be tried again, and
 //   where
 //                                            the answer was lost, may have been done all the same
 //

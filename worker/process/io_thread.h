@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // One thread for calls that may wait for a disk, or for a reader that stands still, so that the
-// event loop never does.  The calls run one after the other, in the order in which they were given.
+// event loop never does, unless no thread can be made: then run() itself waits.  The calls run one
+// after the other, in the order in which they were given.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
