@@ -316,6 +316,19 @@ TEST_SUITE("worker/process/sweep") {
     }
   }
 
+  TEST_CASE_FIXTURE(Workers, "what a spared process has not collected is not waited for") {
+    REQUIRE(Reaper::become_subreaper().has_value());
+    auto spared = start("(exit 0) & echo started; exec sleep 1000");  // sleep collects nothing
+    wait_for_output("started");
+    const SweepScope scope = {.spared = {spared.pid}, .spared_sessions = {spared.pid}};
+    const MonoTime deadline = std::chrono::steady_clock::now() + 20s;
+    SweepResult result = swept(deadline, scope);
+    CHECK(result.found.empty());
+    CHECK(std::chrono::steady_clock::now() < deadline);
+    ::kill(spared.pid, SIGKILL);
+    CHECK(status_of(std::move(spared)).signal == SIGKILL);
+  }
+
   TEST_CASE_FIXTURE(Workers, "what ignores SIGTERM, or is stopped, is killed at the deadline") {
     REQUIRE(Reaper::become_subreaper().has_value());
     CHECK(run("(trap '' TERM; echo deaf; while :; do sleep 1000; done) & "

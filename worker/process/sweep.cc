@@ -77,9 +77,15 @@ bool is_below_this_process(pid_t pid) {
 
 struct Walk {
   std::vector<Leftover> found;
-  // Whether one had died before it was visited: its children may have come to this process after
-  // this process's own were read, and so may be missing.  Or there was no descriptor to look with.
-  bool may_miss_some = false;
+  // Those that had died before they were visited: their children may have come to this process
+  // after this process's own were read, and so may be missing.
+  std::set<pid_t> dead;
+  bool lacks_descriptors = false;  // to look with
+
+  // `before`: those of the look before, whose children had come to this process by then.
+  bool may_miss_some(const std::set<pid_t>& before) const {
+    return lacks_descriptors || !std::ranges::includes(before, dead);
+  }
 };
 
 // Every living process below `pid`; `is_left_alone` leaves out one with all below it.
@@ -92,7 +98,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
     Leftover visited = std::move(to_visit.back());
     to_visit.pop_back();
     auto children = children_of(visited.pid);
-    if (!children) walk.may_miss_some = true;
+    if (!children) walk.lacks_descriptors = true;
     for (pid_t child : children.value_or(std::vector<pid_t>())) {
       if (is_left_alone(child, visited.pid)) continue;
       // A zombie has no children: they are ours by now.
@@ -102,7 +108,7 @@ Walk living_below(pid_t pid, const IsLeftAlone& is_left_alone) {
     // Looked at after its children: one that lives still had them all.
     visited.name = living_name(visited.pid);
     if (visited.name.empty()) {
-      walk.may_miss_some = true;
+      walk.dead.insert(visited.pid);
     } else {
       walk.found.push_back(std::move(visited));
     }
@@ -200,11 +206,15 @@ asio::awaitable<SweepResult> sweep(Reaper& reaper, const MonoTime& deadline, Swe
   SweepResult result;
   std::set<pid_t> seen;
   std::set<pid_t> asked;
+  // A process that is spared may leave its own dead uncollected for as long as it lives.
+  std::set<pid_t> dead;
   for (;;) {
     reaper.reap_strangers();
-    auto [left, may_miss_some] = walk_descendants(scope);
+    Walk walk = walk_descendants(scope);
     MonoTime now = std::chrono::steady_clock::now();
-    bool is_clean = left.empty() && !may_miss_some;
+    bool is_clean = walk.found.empty() && !walk.may_miss_some(dead);
+    std::vector<Leftover> left = std::move(walk.found);
+    dead = std::move(walk.dead);
     if (is_clean || now >= deadline + kKillLimit) {
       for (Leftover& leftover : left) leftover.name += ", " + doing_of(leftover.pid);
       result.stuck = std::move(left);
