@@ -157,9 +157,11 @@ asio::awaitable<int> Agent::run() {
   perform(first.actions);
   if (state_.phase != Phase::Finished) co_await finished_.wait();
   co_await workers_.end_helper();
-  // What it was about to fork does not know yet that it has ended.
-  if (config_.workers.has_warm_restarts)
+  // What it was about to fork does not know yet that it has ended.  The workers have left nothing.
+  if (config_.workers.has_warm_restarts) {
+    leftovers_.set_deadline(clock_().mono);
     co_await leftovers_.end(hangs_.sweep_begins(), stop_file_.programs());
+  }
   co_await rendezvous_.finish();
   rendezvous_.close();
   co_await leftovers_.wait_for_shm_managers();

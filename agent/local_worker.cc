@@ -42,8 +42,11 @@ LocalWorker::LocalWorker(const asio::any_io_executor& executor, Parts parts,
                          process::StartingProcess& starting)
     : parts_(std::move(parts)),
       pid_(starting.process.pid),
+      is_fork_(starting.is_fork),
       exec_report_(std::in_place, executor, starting.report.release()),
-      exec_context_(std::move(starting.context)) {}
+      exec_context_(std::move(starting.context)) {
+  if (!is_fork_) parts_.streams.worker_has_them();
+}
 
 void LocalWorker::watch_exec(std::function<void()> then) {
   exec_report_->async_wait(asio::posix::descriptor_base::wait_read,
@@ -56,7 +59,9 @@ std::optional<Result<void>> LocalWorker::take_exec_result(bool is_gone) {
   if (exec_report_) {
     Fd report(exec_report_->release());
     exec_report_.reset();
-    exec_result_ = process::report_of(report, exec_context_);
+    exec_result_ = is_fork_ ? process::report_of_fork(report, exec_context_)
+                            : process::report_of(report, exec_context_);
+    if (*exec_result_) parts_.streams.worker_has_them();
   }
   bool waits = exec_result_ && !*exec_result_ && !is_gone;
   return waits ? std::nullopt : std::exchange(exec_result_, std::nullopt);
@@ -70,6 +75,7 @@ WorkerExit LocalWorker::exit(process::ExitStatus status) {
                   .status = status,
                   .folder = streams.folder,
                   .cgroup = parts_.cgroup.path()};
+  streams.worker_has_them();
   if (status.is_success()) return exit;
   streams.pull();
   exit.stderr_lines = streams.stderr_tail->lines(WorkerExit::kStderrLines);
@@ -99,6 +105,7 @@ void LocalWorker::signal(int signal) const {
 }
 
 void LocalWorker::finish_output() {
+  parts_.streams.worker_has_them();
   parts_.streams.finish();
   parts_.cgroup = {};
 }

@@ -36,7 +36,8 @@ class LocalWorker {
     WorkerStreams streams;
     process::CgroupLeaf cgroup;
   };
-  // Takes the report of its exec from `starting`, and leaves the process to be watched.
+  // Takes the report of its exec from `starting`, and leaves the process to be watched.  The
+  // agent's copies of what the worker has are closed when that does not need them any more.
   LocalWorker(const boost::asio::any_io_executor& executor, Parts parts,
               process::StartingProcess& starting);
 
@@ -45,9 +46,13 @@ class LocalWorker {
   // Calls `then` when it is known whether its program runs, and not after destruction.
   void watch_exec(std::function<void()> then);
   bool is_exec_known() const { return !exec_report_; }
+  bool is_fork() const { return is_fork_; }
   // Whether its program runs, once: nullopt afterwards.  Waits for it.  Where it does not, the
   // process ends at once, and this is told when it `is_gone`: no sweep is to find it.
   std::optional<Result<void>> take_exec_result(bool is_gone);
+
+  // What it would have had, for one in its place: it is a fork that has ended before it began.
+  Parts take_parts() { return std::move(parts_); }
 
   // It has ended, could not be started, or is abandoned.
   bool has_ended() const { return has_ended_; }
@@ -73,6 +78,7 @@ class LocalWorker {
  private:
   Parts parts_;
   int pid_;
+  bool is_fork_;
   bool has_ended_ = false;
   std::optional<boost::asio::posix::stream_descriptor> exec_report_;  // nullopt: it is known
   std::optional<Result<void>> exec_result_;

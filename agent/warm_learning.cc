@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/warm_learning.h"
 
-#include <signal.h>
-
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -34,7 +32,8 @@ void WarmLearning::stop() {
   looks_ = kMostLooks;
   next_.reset();
   text_.clear();
-  if (pid_ != 0) ::kill(pid_, SIGKILL);  // its number is its own until the reaper has told its end
+  if (pid_ != 0)
+    process::kill_template(pid_);  // its number is its own until the reaper has told its end
 }
 
 void WarmLearning::look_after(Duration pause) {

@@ -68,10 +68,10 @@ void WarmRestarts::make(const std::vector<process::ProcessSpec>& specs) {
            .variables = parts_.variables,
            .is_urgent = waiting_ != nullptr};
   spec_.worker.cpus.clear();
-  for (const process::ProcessSpec& spec : specs) {
-    std::string obstacle = process::obstacle_to_fork(spec_, spec);
-    if (!obstacle.empty()) return refused(obstacle);
-  }
+  std::string obstacle = process::obstacle_to_template(spec_.worker);
+  for (const process::ProcessSpec& spec : specs)
+    if (obstacle.empty()) obstacle = process::obstacle_to_fork(spec_, spec);
+  if (!obstacle.empty()) return refused(obstacle);
   process::Template::Listener listener;
   listener.on_ready = [this](const std::string& text) {
     state_ = State::Ready;
@@ -187,7 +187,8 @@ std::vector<process::Process> WarmRestarts::kill() {
   learning_.stop();
   if (template_) parked = template_->kill_parked();
   template_.reset();
-  if (pid_ != 0) ::kill(pid_, SIGKILL);  // its number is its own until the reaper has told its end
+  if (pid_ != 0)
+    process::kill_template(pid_);  // its number is its own until the reaper has told its end
   if (state_ != State::Off) state_ = State::None;
   return parked;
 }

@@ -171,7 +171,7 @@ void WorkerGroup::watch_forks() {
           worker->signal(SIGKILL);
           warm_->rule_out("rank " + std::to_string(fork.rank) + ", which was forked as pid " +
                           std::to_string(fork.pid) + ", has not begun within " +
-                          seconds_text(kForkPatience) + " and gets SIGKILL");
+                          seconds_text(kForkPatience) + " and gets SIGKILL; it is started cold");
         }
       });
 }
@@ -202,17 +202,47 @@ Result<void> WorkerGroup::begin_one(AttemptOutput& output, worker::WorkerEnv env
   }
   auto starting = begin(spec, std::move(fork));
   if (!starting) return starting.error();
-  streams->worker_has_them();
   LocalWorker::Parts parts{.local_rank = env.local_rank,
                            .rank = env.rank,
                            .error_file = env.error_file,
                            .streams = std::move(*streams),
                            .cgroup = std::move(cgroup)};
-  auto worker = std::make_shared<LocalWorker>(executor_, std::move(parts), *starting);
-  workers_.push_back(worker);
-  start_->worker_forked();
-  watch(worker, std::move(starting->process));
+  add(std::move(parts), std::move(*starting));
   return {};
+}
+
+// In the place of the one with its local rank, if there is one.
+void WorkerGroup::add(LocalWorker::Parts parts, process::StartingProcess starting) {
+  const int local_rank = parts.local_rank;
+  auto worker = std::make_shared<LocalWorker>(executor_, std::move(parts), starting);
+  auto place = std::ranges::find_if(
+      workers_, [local_rank](const auto& other) { return other->local_rank() == local_rank; });
+  if (place == workers_.end()) {
+    workers_.push_back(worker);
+  } else {
+    *place = worker;
+  }
+  start_->worker_forked();
+  watch(worker, std::move(starting.process));
+}
+
+// The fork has ended before its script began: nobody has seen anything of it.
+void WorkerGroup::begin_cold(LocalWorker& fork, const Error& error) {
+  const RunningWorker was = fork.describe();
+  warm_->rule_out("rank " + std::to_string(was.rank) + ", which was forked as pid " +
+                  std::to_string(was.pid) + ", has not begun (" + to_string(error) +
+                  "); it is started cold");
+  LocalWorker::Parts parts = fork.take_parts();
+  worker::WorkerEnv env = worker_env(config_, start_->round(), restart_count_, parts.local_rank);
+  env.error_file = parts.error_file;
+  process::ProcessSpec spec = worker_spec(config_, env, parts.streams.folder);
+  spec.stdout_fd = parts.streams.stdout_fd;
+  spec.stderr_fd = parts.streams.stderr_fd;
+  spec.cgroup = parts.cgroup.path();
+  auto starting = process::begin_spawn(spec);
+  if (starting) return add(std::move(parts), std::move(*starting));
+  start_->fail(parts.local_rank, of_local_rank(parts.local_rank, starting.error()),
+               kExitInfrastructure, 1);
 }
 
 void WorkerGroup::watch(const std::shared_ptr<LocalWorker>& worker, process::Process process) {
@@ -233,8 +263,9 @@ void WorkerGroup::settle(LocalWorker& worker, bool is_gone) {
   auto started = worker.take_exec_result(is_gone);
   if (!started || !start_) return;  // known before, or abandoned
   start_->worker_settled();
-  if (*started) return;
+  if (*started || (worker.is_fork() && start_->is_stopping())) return;
   worker.set_ended();
+  if (worker.is_fork()) return begin_cold(worker, started->error());
   const Error& error = started->error();
   start_->fail(worker.local_rank(), of_local_rank(worker.local_rank(), error),
                exit_code_of_start(error), 1);

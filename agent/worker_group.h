@@ -63,6 +63,8 @@ class WorkerGroup : public Workers {
                          std::optional<process::Fork> fork);
   Result<process::StartingProcess> begin(const process::ProcessSpec& spec,
                                          std::optional<process::Fork> fork);
+  void add(LocalWorker::Parts parts, process::StartingProcess starting);
+  void begin_cold(LocalWorker& fork, const Error& error);
   void watch(const std::shared_ptr<LocalWorker>& worker, process::Process process);
   void watch_forks();
   void settle(LocalWorker& worker, bool is_gone);

@@ -376,6 +376,23 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         self.assertIn("forked 2 workers from the template", self.text)
 
 
+    def test_a_run_that_ends_meanwhile(self):
+        """What the next template has started, and does not end by SIGTERM, is not waited for."""
+        packages = self.path / "lib/site-packages"
+        packages.mkdir(parents=True)
+        (packages / "deaf.py").write_text("import os, signal, time\n"
+                                          "if open('/proc/self/comm').read() == 'ddprun-template\\n':\n"
+                                          "    if os.fork() == 0:\n"
+                                          "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                                          "        open('forked', 'w').close()\n"
+                                          "    time.sleep(1000)\n")
+        script = self.script("import importlib, os, time\nimportlib.import_module('deaf')\nwhile not os.path.exists('go'): time.sleep(0.01)\n")
+        job = self.run_once(True, "--max-restarts=1", script, PYTHONPATH=str(packages),
+                            before_go=lambda job: self.wait_for((self.path / "forked").exists, "the next template imports"))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertNotIn("left behind", self.text)
+
+
 class TemplateTest(WarmCase):
     """What happens to the template costs a line, and never the run."""
 
@@ -460,15 +477,37 @@ class TemplateTest(WarmCase):
                      before_go=lambda job: os.kill(self.template_of(job), signal.SIGSTOP))
 
     def test_a_fork_that_waits_stands_still(self):
-        """It is given up after a while, which costs a restart, and the next one is cold."""
+        """Others are made in their place."""
         def stop(job):
             wait_until(lambda: len(self.of_template(job)) == 3, "two forks wait")
-            os.kill(self.of_template(job)[2], signal.SIGSTOP)
+            for pid in self.of_template(job)[1:]:
+                os.kill(pid, signal.SIGSTOP)
+                self.wait_for(lambda: "\nState:\tT" in pathlib.Path(f"/proc/{pid}/status").read_text(), "it stands still")
         script = self.script(FAILS_ONCE + "say('ran')\n")
-        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=2", script, before_go=stop)
-        self.assertEqual(job.returncode, 0, self.text)
-        self.assertRegex(self.text, r"no warm restarts: rank [01], which was forked as pid \d+, has not begun within 10.0 s and gets SIGKILL\n")
-        self.assertRegex(self.text, r"finished: 2 workers succeeded after 2 restarts")
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", script, before_go=stop)
+        self.assertEqual((job.returncode, self.text.count("ran\n")), (0, 2), self.text)
+        self.assertIn("forked 2 workers from the template", self.text)
+        self.assertIn("finished: 2 workers succeeded after 1 restart", self.text)
+
+    def test_a_fork_does_not_begin(self):
+        """A cold worker takes its place, in the same attempt."""
+        (self.path / "lib").mkdir()
+        script = self.script(FAILS_ONCE + "say('ran')\nprint('to stderr', file=sys.stderr)\n")
+        ended = "has not begun .start .*: it has ended before it began.; it is started cold"
+        for what, why in (("os._exit(0)", ended), ("os.kill(os.getpid(), 9)", ended),
+                          ("raise OSError(7, 'x')", "has not begun .start .*: Argument list too long.; it is started cold"),
+                          ("os.kill(os.getpid(), signal.SIGSTOP)", "has not begun within 10.0 s and gets SIGKILL; it is started cold")):
+            with self.subTest(what):
+                (self.path / "lib/stuck.py").write_text(f"import os, signal\ndef fails():\n    {what}\nos.setsid = fails\n")
+                os.utime(self.path / "lib/stuck.py", (1, 1))
+                job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", "--tee=3", "--warm-imports=stuck", script,
+                                    PYTHONPATH=str(self.path / "lib"), PYTHONDONTWRITEBYTECODE="1")
+                counts = self.text.count("ran\n"), self.text.count("to stderr\n")
+                self.assertEqual((job.returncode, *counts), (0, 2, 2), self.text)
+                self.assertRegex(self.text, r"no warm restarts: rank [01], which was forked as pid \d+, " + why + "\n")
+                self.assertIn("finished: 2 workers succeeded after 1 restart", self.text)
+                self.assertNotIn("left behind", self.text)
+                self.assertEqual([path.read_text() for path in sorted(self.logs.glob("*/attempt_1/*/stdout.log"))[-2:]], ["ran\n"] * 2)
 
     def test_it_is_not_ready(self):
         (self.path / "lib").mkdir()
@@ -512,6 +551,22 @@ class TemplateTest(WarmCase):
         self.assertEqual(run.returncode, 126, run.stderr)
         self.assertIn(f"no warm restarts: start {python}: Exec format error\n", run.stderr)
         self.assertRegex(run.stderr, rf"FAILED: .*: start {python}: Exec format error\n")
+
+    def test_its_python_is_a_script(self):
+        """What it exports for each worker forks would not have."""
+        python = self.path / "python"
+        python.write_text(f'#!/bin/sh\nexport MINE="of $LOCAL_RANK"\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        job = self.run_once(True, "--nproc-per-node=2", "--max-restarts=1", self.script(FAILS_ONCE + "say('mine is', os.environ['MINE'])\n"),
+                            wants_ready=False, PYTHON_EXEC=str(python))
+        self.assertEqual(job.returncode, 0, self.text)
+        self.assertIn(f"no warm restarts: {python} is a script, which forks would not run; PYTHON_EXEC may name Python itself\n", self.text)
+        self.assertEqual(sorted(re.findall("mine is (.*)", self.text)), ["of 0", "of 1"])
+
+    def test_a_module_that_replaces_a_stream(self):
+        (self.path / "lib").mkdir()
+        (self.path / "lib/tee.py").write_text("import sys\nclass Tee: pass\nsys.stdout = Tee()\n")
+        self.is_cold_off("tee replaces sys.stdout when it is imported\n", "tee")
 
     def test_modules_that_are_not_there(self):
         job = self.run_once(True, "--max-restarts=1", "--warm-imports=nosuchmodule,json.nosuch,json", self.script(FAILS_ONCE))

@@ -21,6 +21,7 @@
 
 #include "tests/support/workers.h"
 #include "worker/process/pidfd.h"
+#include "worker/process/proc_files.h"
 
 using namespace ddprun;
 using namespace ddprun::process;
@@ -149,13 +150,56 @@ TEST_SUITE("worker/process/template") {
       auto starting = begin_spawn(std::move(forks->at(static_cast<std::size_t>(rank))),
                                   worker(rank, log.get()));
       REQUIRE(starting.has_value());
-      CHECK(report_of(starting->report, starting->context).has_value());
+      CHECK(report_of_fork(starting->report, starting->context).has_value());
       // 0, 1, 2, and the folder that it lists.
       CHECK(status_of(std::move(starting->process)).exit_code == 4 + rank);
       CHECK(output() == std::to_string(rank) + " of two");
     }
     made.reset();
     CHECK(test::run_until(loop, [&] { return has_ended; }));
+  }
+
+  TEST_CASE_FIXTURE(Templates, "a fork that ends before it has begun is no worker") {
+    start_template();
+    auto forks = fork(1);
+    REQUIRE(forks.has_value());
+    ::kill(forks->at(0).process.pid, SIGSTOP);
+    auto starting = begin_spawn(std::move(forks->at(0)), worker(0, -1));
+    REQUIRE(starting.has_value());
+    ::kill(starting->process.pid, SIGKILL);
+    auto began = report_of_fork(starting->report, "start it");
+    REQUIRE(began.has_error());
+    CHECK(to_string(began.error()) == "start it: it has ended before it began");
+    CHECK(status_of(std::move(starting->process)).signal == SIGKILL);
+  }
+
+  TEST_CASE_FIXTURE(Templates, "forks that wait and stand still are made anew") {
+    start_template();
+    made->park(1);
+    REQUIRE(test::run_until(loop, [&] { return made->parked() == 1; }));
+    made->check_files();
+    REQUIRE(test::run_until(loop, [&] { return made->is_checked(); }));
+    for (const Leftover& child : descendants_of(::getpid())) {
+      if (child.pid == pid) continue;
+      ::kill(child.pid, SIGSTOP);
+      while (stat_of(child.pid).state != 'T') ::usleep(1000);
+    }
+    auto forks = fork(1);
+    REQUIRE(forks.has_value());
+    Fd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    auto starting = begin_spawn(std::move(forks->at(0)), worker(1, null.get()));
+    REQUIRE(starting.has_value());
+    CHECK(status_of(std::move(starting->process)).exit_code == 5);
+  }
+
+  TEST_CASE("a script in Python's place stands against a template") {
+    test::TempDir folder;
+    std::string wrapper = folder.path() + "/python";
+    std::ofstream(wrapper) << "#!/bin/sh\n";
+    CHECK(obstacle_to_template({.argv = {wrapper}}) ==
+          wrapper + " is a script, which forks would not run; PYTHON_EXEC may name Python itself");
+    CHECK(obstacle_to_template({.argv = {"/bin/sh"}}) == "");
+    CHECK(obstacle_to_template({.argv = {"/no/such/python"}}) == "");
   }
 
   TEST_CASE_FIXTURE(Templates, "a fork that is not used ends") {

@@ -19,6 +19,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+import venv
 import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "worker/process/template.py"
@@ -137,7 +138,7 @@ class Warm:
             os.write(files[2], b"\0".join(f"{k}={v}".encode() for k, v in given.items()) + b"\0")
             own.sendmsg([b"G"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
             _, status = os.waitpid(pid, 0)
-            if own.recv(4):
+            if own.recv(4) != bytes(4) or own.recv(4):
                 raise AssertionError("a worker has failed to begin")
             own.close()
             os.close(files[2])
@@ -409,6 +410,13 @@ class SameTest(TemplateCase):
                 if number == 1:
                     self.assertEqual(drawn, {warm.cold()[1]})
 
+    def test_a_variable_that_torch_sets_again_where_it_needs_it(self):
+        self.file("lib/setter.py", "import os\nos.environ['TORCHINDUCTOR_CACHE_DIR'] = '/tmp/x'\n")
+        warm = self.warm("import setter, os; print(os.environ.setdefault('TORCHINDUCTOR_CACHE_DIR', 'of the script'))", imports=("setter",),
+                         env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        self.assertEqual(warm.run()[0], (0, b"of the script\n", b""))
+
     def test_processes_of_its_own(self):
         self.is_the_same(
             """
@@ -595,10 +603,52 @@ class RefusedTest(TemplateCase):
                 ("library cannot be imported beforehand: SystemExit", "raise SystemExit('x')"),
                 ("library cannot be imported .*: No module named 'no_such_module'", "import no_such_module"),
                 ("library cannot be imported beforehand: MemoryError", "raise MemoryError"),
+                ("library replaces sys.stdout when", "import sys; sys.stdout = open(1, 'w', closefd=False)"),
+                ("library replaces sys.stdout when", "import sys; sys.stdout = None"),
+                ("library replaces sys.stdout when", "import sys; sys.stdout.detach()"),
+                ("library replaces sys.stderr when", "import codecs, sys; sys.stderr = codecs.getwriter('utf-8')(sys.stderr.buffer)"),
+                ("library makes a lock or semaphore when it is imported .*, which all workers would share",
+                 "import multiprocessing; kept = multiprocessing.Lock()"),
+                ("library makes memory when it is imported ", "import mmap; kept = mmap.mmap(-1, 4096)"),
+                ("library makes /.*/library-.* when it is imported, which all workers would share",
+                 "import atexit, shutil, tempfile\nkept = tempfile.mkdtemp(prefix='library-')\natexit.register(shutil.rmtree, kept)"),
+                ("library makes /", "from tempfile import mkstemp\nimport os\nnumber, kept = mkstemp(dir='.'); os.close(number)"),
+                ("train.py names LIBRARY_SETS, which a module sets", "import os; os.environ['LIBRARY_SETS'] = '1'"),
                 ("have started process", "import os; os.spawnv(os.P_NOWAIT, '/bin/sh', ['sh', '-c', "
                  "'while kill -0 $PPID; do sleep 0.1; done 2>/dev/null'])")):
             with self.subTest(text):
-                self.refused(why, **self.library(text))
+                self.refused(why, **self.library(text, "import library; open('ran', 'w'); 'LIBRARY_SETS'"))
+                for path in self.folder.glob("tmp*"):
+                    path.unlink()
+
+    def test_what_a_module_makes_and_removes(self):
+        text = ("import mmap, multiprocessing, sys, tempfile\n"
+                "sys.stdout.reconfigure(errors='replace')\n"
+                "with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as file: pass\n"
+                "mmap.mmap(-1, 4096).close()\n"
+                "multiprocessing.Lock()\n")
+        warm = self.warm(**self.library(text, "import library, sys, tempfile; print(tempfile._sys is sys)"))
+        warm.ready()
+        self.assertEqual(warm.run(2), [(0, b"True\n", b"")] * 2)
+
+    def test_what_runs_before_it_and_reads_the_rank(self):
+        given = self.library("", "open('ran', 'w')")
+        self.file("lib/sitecustomize.py", "import os; rank = os.environ.get('LOCAL_RANK')")
+        self.refused("sitecustomize reads LOCAL_RANK when it is imported", **given)
+        venv.create(self.folder / "env", symlinks=True, with_pip=False)
+        (packages,) = (self.folder / "env").glob("lib/python3*/site-packages")
+        python = str(self.folder / "env/bin/python3")
+        for lines in ("import os; os.environ['MINE'] = os.environ.get('LOCAL_RANK', '')", "import ranked"):
+            (packages / "mine.pth").write_text(lines + "\n")
+            (packages / "ranked.py").write_text("import os\nrank = os.getenv('LOCAL_RANK')\n")
+            self.refused("(mine.pth|ranked.py), which Python runs at its start, names LOCAL_RANK", "open('ran', 'w')", python=python)
+        (packages / "mine.pth").write_text("import os; os.environ['MINE'] = 'LOCAL_RANK of none'\n")
+        self.assertRegex(self.warm("", python=python).hear(), "^R")
+
+    def test_a_python_in_another_process(self):
+        wrapper = self.file("python", f'#!/bin/sh\n{PYTHON} "$@"\nexit $?\n')
+        os.chmod(wrapper, 0o755)
+        self.refused("starts another process as Python", "open('ran', 'w')", python=wrapper)
 
     def test_a_module_that_looks_for_some_variables(self):
         """It goes through all of them, and keeps none of those that are different in each worker."""

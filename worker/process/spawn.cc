@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "store/base/signal_mask.h"
@@ -228,6 +229,16 @@ std::string obstacle_to_run(const std::string& path) {
          "; chmod +x makes a file executable";
 }
 
+// What the child has written; nullopt: nothing, and its end is closed.
+std::optional<int> error_number_in(const Fd& report) {
+  int error_number = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(report.get(), &error_number, sizeof(error_number));
+  } while (count < 0 && errno == EINTR);
+  return count > 0 ? std::optional(error_number) : std::nullopt;
+}
+
 }  // namespace
 
 Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
@@ -264,13 +275,16 @@ Result<StartingProcess> begin_spawn(const ProcessSpec& spec) {
 }
 
 Result<void> report_of(const Fd& report, const std::string& context) {
-  int error_number = 0;
-  ssize_t count = 0;
-  do {
-    count = ::read(report.get(), &error_number, sizeof(error_number));
-  } while (count < 0 && errno == EINTR);
-  if (count <= 0) return {};  // closed by the exec
-  return system_error(error_number, context);
+  std::optional<int> error_number = error_number_in(report);
+  if (!error_number) return {};  // closed by the exec
+  return system_error(*error_number, context);
+}
+
+Result<void> report_of_fork(const Fd& report, const std::string& context) {
+  std::optional<int> error_number = error_number_in(report);
+  if (!error_number) return Error{Errc::Closed, context + ": it has ended before it began"};
+  if (*error_number == 0) return {};
+  return system_error(*error_number, context);
 }
 
 Result<Process> spawn(const ProcessSpec& spec) {

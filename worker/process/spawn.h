@@ -57,8 +57,9 @@ Result<Process> spawn(const ProcessSpec& spec);
 // A process that has been forked.  An exec may take long: the kernel reads the program from a disk.
 struct StartingProcess {
   Process process;
-  Fd report;            // becomes readable when the program runs, or cannot
-  std::string context;  // for report_of()
+  Fd report;             // becomes readable when the program runs, or cannot
+  std::string context;   // for report_of()
+  bool is_fork = false;  // of a template: see report_of_fork()
 };
 
 // The same without waiting for the exec, so that many start at once and the caller goes on.  To be
@@ -72,6 +73,9 @@ void signal_group(pid_t leader, int signal);
 
 // Whether the program runs (or has ended without a word), or why it cannot.  Waits for that.
 Result<void> report_of(const Fd& report, const std::string& context);
+
+// The same of a process that says a 0 when it begins: one that has ended without a word never has.
+Result<void> report_of_fork(const Fd& report, const std::string& context);
 
 // Resolves a program's name as a shell does: a name with a slash is itself, any other is looked up
 // in `search_path` (the value of PATH).  Fails with Errc::InvalidInput and a sentence where there

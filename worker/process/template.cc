@@ -23,6 +23,7 @@
 #include "store/base/number.h"
 #include "store/base/time.h"
 #include "worker/process/pidfd.h"
+#include "worker/process/proc_files.h"
 #include "worker/process/template_source.h"
 
 namespace ddprun::process {
@@ -178,6 +179,13 @@ bool is_living(const Process& process) {
   return is_child(process.pidfd, info) && info.si_pid == 0;
 }
 
+// A fork that stands still, by SIGSTOP, would not begin.
+bool is_ready(const Fork& fork) {
+  if (!is_living(fork.process)) return false;
+  const char state = stat_of(fork.process.pid).state;
+  return state != 'T' && state != 't';
+}
+
 Error ended_error() {
   return {Errc::Closed, "the template has ended"};
 }
@@ -225,6 +233,15 @@ std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker
   return "";
 }
 
+std::string obstacle_to_template(const ProcessSpec& worker) {
+  const std::string& program = worker.argv.at(0);
+  Fd file(::open(program.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  char mark[2];
+  if (!file || ::read(file.get(), mark, sizeof mark) != sizeof mark) return "";
+  if (std::string_view(mark, sizeof mark) != "#!") return "";
+  return program + " is a script, which forks would not run; PYTHON_EXEC may name Python itself";
+}
+
 Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec) {
   std::string context = "start " + spec.argv.at(0);
   if (!is_living(fork.process)) return Error{Errc::Closed, "the fork that waited has ended"};
@@ -253,7 +270,8 @@ Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec) {
   if (!sent) return sent.error();
   return StartingProcess{.process = std::move(fork.process),
                          .report = std::move(fork.socket),
-                         .context = std::move(context)};
+                         .context = std::move(context),
+                         .is_fork = true};
 }
 
 void raise_priority(pid_t template_pid, int nice) {
@@ -265,6 +283,11 @@ void raise_priority(pid_t template_pid, int nice) {
                   O_WRONLY | O_CLOEXEC));
   std::string text = std::to_string(std::max(nice, 0));
   if (group) (void)!::write(group.get(), text.data(), text.size());
+}
+
+void kill_template(pid_t template_pid) {
+  ::kill(template_pid, SIGKILL);
+  raise_priority(template_pid, ::getpriority(PRIO_PROCESS, 0));
 }
 
 Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor,
@@ -409,8 +432,7 @@ void Template::next_forked(std::string_view pid) {
 }
 
 bool Template::has_parked(int count) const {
-  return static_cast<int>(parked_.size()) == count &&
-         std::ranges::all_of(parked_, [](const Fork& fork) { return is_living(fork.process); });
+  return static_cast<int>(parked_.size()) == count && std::ranges::all_of(parked_, is_ready);
 }
 
 void Template::fork(int count, std::function<void(Result<std::vector<Fork>>)> then) {
@@ -426,7 +448,7 @@ void Template::ask() {
     if (is_checked()) return settle(std::exchange(parked_, {}));
     asked = ask_for_check();
   } else if (sockets_.empty()) {
-    parked_.clear();
+    kill_parked();
     asked = send_sockets(wanted_);
   }
   if (!asked) return fail_soon(Duration::zero(), asked.error());
@@ -461,7 +483,7 @@ void Template::park(int count, OnParked then) {
   if (then_ || !sockets_.empty()) return;
   Result<void> asked;
   if (!has_parked(count)) {
-    parked_.clear();
+    kill_parked();
     asked = send_sockets(count);
     is_parking_ = asked.has_value();
     if (is_parking_) {

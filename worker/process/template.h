@@ -35,6 +35,10 @@ struct TemplateSpec {
 // Why `worker` cannot be forked from a template of that specification; "" if it can.
 std::string obstacle_to_fork(const TemplateSpec& spec, const ProcessSpec& worker);
 
+// Why forks of a template would lack what the program of `worker` gives its processes; "" where
+// nothing speaks against it.
+std::string obstacle_to_template(const ProcessSpec& worker);
+
 // A process that waits to become a worker.  One that is destroyed instead ends by itself.  Until
 // then it is in the template's session.
 struct Fork {
@@ -42,13 +46,16 @@ struct Fork {
   Fd socket;
 };
 
-// Makes a worker of `fork`.  Never waits.  To be ended as what begin_spawn(spec) returns.  Fails
-// with the system's code; the fork has then ended, or will.
+// Makes a worker of `fork`.  Never waits.  To be ended as what begin_spawn(spec) returns, by
+// report_of_fork().  Fails with the system's code; the fork has then ended, or will.
 Result<StartingProcess> begin_spawn(Fork fork, const ProcessSpec& spec);
 
 // Raises the priority of a template that imports, which lowered it itself, to this nice value; and
 // that of its session's group, where the kernel makes such groups.  What is not allowed is left.
 void raise_priority(pid_t template_pid, int nice);
+
+// Kills a template.  At the lowest priority, as on a busy node, it would take long to end.
+void kill_template(pid_t template_pid);
 
 // Threads: used from the executor's only thread.
 // Lifetime: after destruction no callback runs.  The process ends when it is destroyed, but belongs

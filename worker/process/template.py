@@ -32,7 +32,7 @@ text after the N: there is nothing to import.  This one serves until the agent e
 and with each worker over that worker's socket:
 
     agent     G, with three descriptors: stdout, stderr, and a file with the environment
-    worker    closes it when all is as it should be; before that, the errno of what failed
+    worker    a 0 when all is as it should be, else the errno of what failed, and closes it
 """
 
 import os
@@ -67,6 +67,10 @@ NOTED_RANKS = {
     "lightning_fabric.utilities.rank_zero": ("rank_zero_only", "rank", (b"RANK", b"LOCAL_RANK")),
     "torchmetrics.utilities.prints": ("rank_zero_only", "rank", (b"LOCAL_RANK",)),
 }
+
+# Variables that torch sets when it is imported, and again where it needs them: a fork begins without them, so that a
+# script may set them as in a fresh process.
+SET_AGAIN = {b"TORCHINDUCTOR_CACHE_DIR"}
 
 MOST_FILES = 200  # of the program, that are looked at for their imports
 
@@ -178,6 +182,19 @@ class Program:
                 if module:
                     self.imported(module, tuple(alias.name for alias in statement.names))
 
+    def file_with(self, variable):
+        """One of the program's files that has this name in quotes, and is not imported here; "" for none."""
+        imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        for file in self.seen - imported:
+            try:
+                with open(file, "rb") as source:
+                    text = source.read()
+            except OSError:
+                continue
+            if any(os.fsencode(quote + variable + quote) in text for quote in "\"'"):
+                return file
+        return ""
+
     def top_level(self, body):
         """The imports that are carried out when a file is; not those in functions."""
         for statement in body:
@@ -241,6 +258,77 @@ class Guard:
 
     def exec_module(self, module):
         raise ImportError(self.why)
+
+
+def shared_mappings():
+    """The memory that this process and its forks write in common: what it is a mapping of, by its addresses."""
+    found = {}
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            fields = line.rstrip("\n").split(None, 5)
+            if fields[1][1] == "w" and fields[1][3] == "s":
+                found[fields[0]] = fields[5] if len(fields) == 6 else "no file"
+    return found
+
+
+class Effects:
+    """What imports do beside to define something, where a fork would have it in common with the others."""
+
+    def __init__(self):
+        self.streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+        self.mappings = shared_mappings()
+        self.importers = {}  # of the mappings that are new, by their addresses
+        self.replaced = ""
+        self.made = []  # temporary files and folders, with the modules that made them
+
+    def begin(self):
+        import tempfile
+
+        self.tempfile = tempfile
+        tempfile._sys = self  # a name of its own, which no other module has
+
+    def end(self):
+        self.tempfile._sys = sys
+
+    def __getattr__(self, name):  # for tempfile
+        return getattr(sys, name)
+
+    def audit(self, event, *arguments):  # for tempfile
+        sys.audit(event, *arguments)
+        if event in ("tempfile.mkdtemp", "tempfile.mkstemp"):
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_globals.get("__name__") == "tempfile":
+                frame = frame.f_back
+            self.made.append((arguments[0], Watched.name_of(frame)))
+
+    def imported(self, module):
+        """It has just been."""
+        for name, stream in self.streams.items():
+            if not self.replaced and (getattr(sys, name) is not stream or not self.is_open(stream)):
+                self.replaced = f"{module} replaces sys.{name} when it is imported"
+        for addresses in shared_mappings():
+            self.importers.setdefault(addresses, module)
+
+    @staticmethod
+    def is_open(stream):
+        try:
+            return stream.fileno() in (1, 2)
+        except (OSError, ValueError):
+            return False
+
+    def refuse(self):
+        """Raises Refused for what is left of it."""
+        if self.replaced:
+            raise Refused(self.replaced)
+        for path, module in self.made:
+            if os.path.lexists(path):
+                raise Refused(f"{module} makes {os.fsdecode(path)} when it is imported, which all workers would share")
+        for addresses, path in shared_mappings().items():
+            if addresses not in self.mappings:
+                is_lock = os.path.basename(path).startswith("sem.")
+                what = "a lock or semaphore" if is_lock else "memory"
+                module = self.importers.get(addresses, "a module")
+                raise Refused(f"{module} makes {what} when it is imported ({path}), which all workers would share")
 
 
 class Planted(bytes):
@@ -309,8 +397,9 @@ class Watched(dict):
 
     @staticmethod
     def reading_frame():
-        frame, passed = sys._getframe(1), ("os", "collections.abc", "_collections_abc", __name__)
-        while frame is not None and frame.f_globals.get("__name__") in passed:
+        frame, passed = sys._getframe(1), ("os", "collections.abc", "_collections_abc")
+        # By its name the machine's own sitecustomize is this file.
+        while frame is not None and (frame.f_globals is globals() or frame.f_globals.get("__name__") in passed):
             frame = frame.f_back
         return frame
 
@@ -359,36 +448,54 @@ def import_module(module, names, guard):
     return ""
 
 
-def preload(modules, named, libraries, variables):
+def run_watched(variables, run):
+    """Calls `run`.  Returns what it gave, and what it has read of what is different in each worker; "" for nothing."""
+    plain = os.environ._data
+    watched = Watched(plain, {os.fsencode(name) for name in variables})
+    os.environ._data = os.environb._data = watched
+    try:
+        given = run()
+    finally:
+        os.environ._data = os.environb._data = plain
+        plain.clear()
+        plain.update(dict.items(watched))  # which is not noted
+    return given, watched.read or watched.kept()
+
+
+def preload(modules, named, libraries, variables, effects):
     """Imports `modules`, and those that are `named`.  Returns a text for each of these that is not there.
 
     Raises Refused where a worker would see the difference."""
     guard = Guard(libraries, {module.partition(".")[0] for module in named})
-    plain = os.environ._data
-    watched = Watched(plain, {os.fsencode(name) for name in variables})
     folder, path = os.getcwd(), list(sys.path)
-    os.environ._data = os.environb._data = watched
-    sys.meta_path.insert(0, guard)
     current, missing = None, []
-    try:
+
+    def import_them():
+        nonlocal current
         for current, names in modules:
             import_module(current, names, guard)
+            effects.imported(current)
         for current in named:
             why = import_module(current, (), guard)
+            effects.imported(current)
             if why:
                 missing.append(f"{current} cannot be imported: {why}")
         for name in LATER:
             for current in LATER[name] if name in sys.modules else ():
                 import_module(current, (), guard)
+                effects.imported(current)
+
+    sys.meta_path.insert(0, guard)
+    effects.begin()
+    try:
+        _, read = run_watched(variables, import_them)
     except BaseException as error:  # SystemExit, too
         why = guard.why or f"{type(error).__name__}: {error}"
         raise Refused(f"{current} cannot be imported beforehand: {why}") from None
     finally:
+        effects.end()
         sys.meta_path.remove(guard)
-        os.environ._data = os.environb._data = plain
-        plain.clear()
-        plain.update(dict.items(watched))  # which is not noted
-    why = guard.why or watched.read or watched.kept()
+    why = guard.why or read
     if why:
         raise Refused(why)
     if os.getcwd() != folder:
@@ -710,10 +817,14 @@ class Template:
         self.control = control
         self.pid = os.getpid()
         self.changes, self.known, self.missing = {}, {}, []
+        self.effects = Effects()
 
-    def prepare(self, message):
-        """All until it is ready.  Returns the text about it."""
-        priority = Priority()
+    def begin(self, message):
+        """Before any other module may be imported.  Returns the machine's own sitecustomize."""
+        # The one that made the pair of sockets.  In another namespace of process ids both are 0.
+        agent = int.from_bytes(self.control.getsockopt(self.socket_module.SOL_SOCKET, self.socket_module.SO_PEERCRED, 12)[:4], sys.byteorder)
+        if os.getppid() != agent or agent == 0:
+            raise Refused("the program that is to be Python starts another process as Python")
         fields = os.fsdecode(message).split("\0")
 
         def take():
@@ -722,10 +833,20 @@ class Template:
             del fields[:count]
             return taken
 
-        arguments, named, variables, manner = take(), take(), take(), take()
-        if not manner:
-            priority.lower()
+        self.arguments, self.named, self.variables, self.manner = take(), take(), take(), take()
+        real, read = run_watched(self.variables, import_real_one)
         self.fresh = {name.partition(".")[0] for name in sys.modules}
+        self.at_start = dict(os.environ._data)  # in any process, before the script
+        why = read or read_at_start(self.variables)
+        if why:
+            raise Refused(why)
+        return real
+
+    def prepare(self):
+        """All until it is ready.  Returns the text about it."""
+        priority = Priority()
+        if not self.manner:
+            priority.lower()
         import ctypes
         import time
 
@@ -735,13 +856,13 @@ class Template:
         before.pop(b"PYTHONPATH")
         if b"PYTHONPATH" in os.environ._data:
             before[b"PYTHONPATH"] = os.environ._data[b"PYTHONPATH"]
-        self.before, self.named, self.variables = before, named, variables
+        self.before = before
         started = time.time_ns()
         if is_user_customized():
             raise Refused("there is a usercustomize module")
         self.seeds = Seeds()
         self.libraries = folders_of_libraries()
-        self.program = Program(arguments, list(sys.path), self.libraries)
+        self.program = Program(self.arguments, list(sys.path), self.libraries)
         self.import_all(self.program.look(), started)
         with open(COMM, "rb") as file:
             self.comm = file.read().rstrip(b"\n")
@@ -754,13 +875,18 @@ class Template:
     def import_all(self, modules, started):
         """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
         self.seeds.before_imports()
-        self.missing = preload(modules, self.named, self.libraries, self.variables)
+        self.missing = preload(modules, self.named, self.libraries, self.variables, self.effects)
         self.seeds.after_imports()
         before, after = self.before, os.environ._data
-        self.changes = {n: after.get(n) for n in {**before, **after} if before.get(n) != after.get(n)}
+        changed_names = [n for n in {**before, **after} if before.get(n) != after.get(n)]
+        self.changes = {n: after.get(n) for n in changed_names if n not in SET_AGAIN}
         for name in self.variables:
             if os.fsencode(name) in self.changes:
                 raise Refused(f"a module sets {name} when it is imported")
+        for name in [n for n in self.changes if self.at_start.get(n) != after.get(n)]:
+            file = self.program.file_with(os.fsdecode(name))
+            if file:
+                raise Refused(f"{file} names {os.fsdecode(name)}, which a module sets when it is imported")
         if self.program.module in sys.modules:
             raise Refused(f"a library imports {self.program.module}, the program itself")
         path = shadowed(self.program, self.fresh)
@@ -771,6 +897,7 @@ class Template:
         sys.path_importer_cache.clear()  # what the folders held: for the workers to see anew
         gc.collect()
         check_state()
+        self.effects.refuse()
         self.known = {**signatures(), **self.known}  # of what was imported before, as it was then
         for file, known in self.known.items():
             if known is not None and known[0] >= started:
@@ -940,6 +1067,7 @@ class Template:
             thread = sys.modules["threading"].main_thread() if "threading" in sys.modules else None
             if hasattr(thread, "_set_native_id"):
                 thread._set_native_id()
+            socket.send(bytes(4))
             socket.close()
         except BaseException as error:
             number = getattr(error, "errno", None) or 22
@@ -952,6 +1080,46 @@ def is_user_customized():
     from importlib.util import find_spec
 
     return bool(site.ENABLE_USER_SITE) and find_spec("usercustomize") is not None
+
+
+def read_at_start(variables):
+    """What Python has run before this file, unwatched, that reads what is different in each worker; "" for nothing.
+
+    Those are the lines of .pth files that begin with an import, and what they import."""
+    import re
+    import site
+
+    quoted = re.compile("[\"'](" + "|".join(map(re.escape, variables)) + ")[\"']")
+    files = []
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        try:
+            files += [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pth")]
+        except OSError:
+            pass
+    texts = {file: [line for line in text_of(file).splitlines() if re.match("import[ \t]", line)] for file in files}
+    standard = (os.path.dirname(os.path.realpath(os.__file__)) + os.sep,)
+    packages = folders_of_libraries()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or file.startswith(ARCHIVE) or not file.endswith(".py"):
+            continue
+        is_standard = is_in(file, standard) and not is_in(file, tuple(set(packages) - set(standard)))
+        if not is_standard:
+            texts[file] = [text_of(file)]
+    for file, lines in texts.items():
+        for line in lines:
+            found = quoted.search(line)
+            if found:
+                return f"{file}, which Python runs at its start, names {found[1]}"
+    return ""
+
+
+def text_of(file):
+    try:
+        with open(file, encoding="utf-8", errors="replace") as source:
+            return source.read()
+    except OSError:
+        return ""
 
 
 def read_environment(descriptor):
@@ -995,8 +1163,8 @@ def main():
         template = Template(_socket, ddprun_memory, control)
         forget_archive()
         os.set_inheritable(CONTROL, False)
-        real = import_real_one()
-        text = template.prepare(control.recv(most))
+        real = template.begin(control.recv(most))
+        text = template.prepare()
         for missing in template.missing:
             control.send(b"W" + os.fsencode(missing[:2000]))
         control.send(b"R" + os.fsencode(text))
