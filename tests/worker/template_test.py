@@ -645,6 +645,48 @@ class RefusedTest(TemplateCase):
         (packages / "mine.pth").write_text("import os; os.environ['MINE'] = 'LOCAL_RANK of none'\n")
         self.assertRegex(self.warm("", python=python).hear(), "^R")
 
+    def test_what_the_program_sets_before_it_imports(self):
+        """A text is there while the modules that follow it are imported, and not in a fork; another value must not be read."""
+        self.file("lib/early.py", "import os\nkept = os.environ.get('MINE'), os.environ.get('OTHER'), os.environ.get('LAST')\n")
+        self.file("lib/late.py", "import os\nkept = os.environ.get('MINE'), os.environ.get('OTHER'), os.environ.get('LAST')\n")
+        packages, env = str(self.folder / "lib"), {"PYTHONPATH": str(self.folder / "lib"), "OTHER": "given", "GONE": "x"}
+        # Libraries are what lies in such a folder.
+        os.rename(packages, self.folder / "site-packages")
+        env["PYTHONPATH"] = str(self.folder / "site-packages")
+        warm = self.warm(
+            """
+            import os
+            before = dict(os.environ)
+            import early
+            os.environ["MINE"] = "1"
+            os.environ.setdefault("OTHER", "2")
+            if __name__ == "__main__":
+                os.environ.update(LAST="3")
+            import late
+            print(early.kept, late.kept, before.get("MINE"), before.get("LAST"), before.get("OTHER"))
+            """, env=env)
+        warm.ready()
+        (seen,) = warm.run()
+        self.is_equal(seen, warm.cold())
+        self.assertEqual(seen[1], b"(None, 'given', None) ('1', 'given', '3') None None given\n")
+        for change in ("os.environ['MINE'] = str(1)", "if os.getpid() > 0: os.environ['MINE'] = '1'", "os.environ.pop('MINE', None)",
+                       "os.environ.setdefault('MINE', '/' + os.environ['RANK'])", "os.environ.update({'MINE': str(1)})"):
+            self.refused("train.py:[23] sets MINE, which late reads when it is imported", f"import os\n{change}\nimport late\nopen('ran', 'w')", env=env)
+        self.assertRegex(self.warm("import os\nos.environ['UNREAD'] = str(1)\nimport late\n", env=env).hear(), "^R")
+
+    def test_a_folder_that_the_program_puts_first(self):
+        self.file("third_party/vendored.py", "")
+        self.file("site-packages/vendored.py", "")
+        self.file("site-packages/user.py", "import vendored\n")
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        for folder in ("os.path.join(os.path.dirname(os.path.abspath(__file__)), 'third_party')",
+                       "str(pathlib.Path(__file__).resolve().parent / 'third_party')"):
+            head = f"import os, pathlib, sys\nsys.path.insert(0, {folder})\n"
+            warm = self.warm(head + "import vendored; print(vendored.__file__)", env=env)
+            warm.ready()
+            self.is_equal(warm.run()[0], warm.cold())
+            self.refused("third_party/vendored.py has the name of a library's module", head + "import user; open('ran', 'w')", env=env)
+
     def test_a_python_in_another_process(self):
         wrapper = self.file("python", f'#!/bin/sh\n{PYTHON} "$@"\nexit $?\n')
         os.chmod(wrapper, 0o755)
@@ -662,17 +704,19 @@ class RefusedTest(TemplateCase):
 
     def test_a_rank_that_a_module_notes(self):
         """Of a module that is known for it a fork has its own; what reads the rank by that module is refused."""
-        self.file("lib/lightning_fabric/utilities/rank_zero.py",
+        self.file("site-packages/lightning_fabric/utilities/rank_zero.py",
                   "import os\n"
                   "def rank():\n"
                   "    return next((int(os.environ[n]) for n in ('RANK', 'LOCAL_RANK') if n in os.environ), 0)\n"
                   "def rank_zero_only(): pass\n"
                   "rank_zero_only.rank = rank()\n")
-        module, env = "lightning_fabric.utilities.rank_zero", {"PYTHONPATH": str(self.folder / "lib")}
+        module, env = "lightning_fabric.utilities.rank_zero", {"PYTHONPATH": str(self.folder / "site-packages")}
         warm = self.warm(f"import {module} as m; print(m.rank_zero_only.rank)", imports=(module,), env=env)
         warm.ready()
         self.assertEqual([out for _, out, _ in warm.run(2)], [b"0\n", b"1\n"])
-        self.refused(module + " reads RANK", **self.library(f"from {module} import rank; kept = rank()"))
+        given = self.library(f"from {module} import rank; kept = rank()")
+        given["env"]["PYTHONPATH"] += ":" + env["PYTHONPATH"]
+        self.refused(module + " reads RANK", **given)
 
     def test_a_thread_of_jemalloc(self):
         text = ("import threading\n"
@@ -729,6 +773,12 @@ class RefusedTest(TemplateCase):
         self.file("lib/calendar.py", "open('ran', 'w')")
         self.refused("a library imports calendar from .*, a part of the program", "import mailbox",
                      env={"PYTHONPATH": str(self.folder / "lib")})
+
+    def test_a_namespace_package_of_the_program_is_not_run(self):
+        self.file("src/model.py", "import os\npid = os.getpid()\n")
+        warm = self.warm("import os\nfrom src import model\nprint(model.pid == os.getpid())", env={"PYTHONPATH": "."})
+        warm.ready()
+        self.assertEqual(warm.run()[0], (0, b"True\n", b""))
 
     def test_stdin_is_no_script(self):
         warm = Warm(self, ["-"], str(self.folder))

@@ -72,6 +72,9 @@ NOTED_RANKS = {
 # script may set them as in a fresh process.
 SET_AGAIN = {b"TORCHINDUCTOR_CACHE_DIR"}
 
+# Such variables are read by libraries in C when they are loaded, which nobody sees.
+READ_IN_C = ("GOMP_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "PYTORCH_")
+
 MOST_FILES = 200  # of the program, that are looked at for their imports
 
 
@@ -106,6 +109,10 @@ class Program:
         self.libraries = libraries
         self.found = {}  # (module, names that are imported from it): None, in the order of the source
         self.seen = set()
+        # Of variables, to a text: how many are found before it, the name, the text, whether it is a default.
+        self.settings = []
+        self.uncertain = {}  # variables that are set in other ways: where
+        self.inserted = []  # folders that are put into sys.path
         self.begin, self.package = None, ""
         self.module = ""  # of -m, as the program itself is called
         rest = [a for a in arguments[1:] if a != "-u"]
@@ -155,8 +162,10 @@ class Program:
             folders = below
         return file
 
-    def look(self):
-        """Fills in `found`."""
+    def look(self, named=()):
+        """Fills in `found`, `settings`, `uncertain` and `inserted`.  `named`: modules that are imported beforehand, too."""
+        files = [self.file_of(name.partition(".")[0]) or "" for name in named]
+        self.run_beforehand = tuple(os.path.dirname(f) + os.sep if f.endswith("__init__.py") else f for f in files if f)
         self.look_at(self.begin, self.package)
         return list(self.found)
 
@@ -169,10 +178,13 @@ class Program:
                 tree = self.ast.parse(source.read())
         except (OSError, SyntaxError, ValueError, RecursionError):
             return  # a worker will say so
-        for statement in self.top_level(tree.body):
+        for statement, is_certain in self.top_level(tree.body):
             if isinstance(statement, self.ast.Import):
                 for alias in statement.names:
                     self.imported(alias.name, ())
+            elif not isinstance(statement, self.ast.ImportFrom):
+                if not file.startswith(self.run_beforehand):  # these do it themselves
+                    self.look_at_change(statement, file, is_certain)
             else:
                 module = statement.module or ""
                 if statement.level:
@@ -195,17 +207,86 @@ class Program:
                 return file
         return ""
 
-    def top_level(self, body):
-        """The imports that are carried out when a file is; not those in functions."""
+    def top_level(self, body, is_certain=True):
+        """The statements that are carried out when a file is, with whether they surely are; not those in functions."""
         for statement in body:
-            if isinstance(statement, (self.ast.Import, self.ast.ImportFrom)):
-                yield statement
-            elif isinstance(statement, self.ast.If):
-                if "TYPE_CHECKING" not in self.ast.dump(statement.test):
-                    yield from self.top_level(statement.body)
-                yield from self.top_level(statement.orelse)
+            if isinstance(statement, self.ast.If):
+                test = self.ast.dump(statement.test)
+                if "TYPE_CHECKING" not in test:
+                    yield from self.top_level(statement.body, is_certain and "'__main__'" in test)
+                yield from self.top_level(statement.orelse, False)
             elif isinstance(statement, (self.ast.Try, self.ast.With)):
-                yield from self.top_level(statement.body)
+                yield from self.top_level(statement.body, is_certain)
+            else:
+                yield statement, is_certain
+
+    def look_at_change(self, statement, file, is_certain):
+        """What the statement does to os.environ or sys.path, before the imports that follow."""
+        ast, changes = self.ast, []
+        where = f"{file}:{statement.lineno}"
+        if isinstance(statement, (ast.Assign, ast.Delete)):
+            for target in statement.targets:
+                if isinstance(target, ast.Subscript) and self.dotted(target.value) in ("os.environ", "environ"):
+                    key = target.slice
+                    key = key.value if isinstance(key, getattr(ast, "Index", ())) else key
+                    changes.append((key, getattr(statement, "value", None), False))
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            called, arguments = self.dotted(statement.value.func), statement.value.args
+            if called in ("os.environ.setdefault", "environ.setdefault") and len(arguments) == 2:
+                changes.append((*arguments, True))
+            elif called in ("os.environ.pop", "environ.pop", "os.putenv", "os.unsetenv") and arguments:
+                changes.append((arguments[0], None, False))
+            elif called in ("os.environ.update", "environ.update"):
+                if arguments and isinstance(arguments[0], ast.Dict):
+                    changes += [(key, value, False) for key, value in zip(arguments[0].keys, arguments[0].values)]
+                changes += [(ast.Constant(word.arg), word.value, False) for word in statement.value.keywords]
+            elif called in ("sys.path.insert", "sys.path.append") and arguments:
+                folder = self.path_of(arguments[-1], file)
+                if folder:
+                    is_first = called == "sys.path.insert"
+                    self.path.insert(0 if is_first else len(self.path), folder)
+                    self.inserted += [folder] if is_first else []
+        for key, value, is_default in changes:
+            name, text = getattr(key, "value", None), getattr(value, "value", None)
+            if isinstance(value, ast.Constant) and isinstance(name, str) and isinstance(text, str) and is_certain:
+                self.settings.append((len(self.found), name, text, is_default))
+            elif isinstance(name, str):
+                self.uncertain.setdefault(name, where)
+
+    def dotted(self, node):
+        parts = []
+        while isinstance(node, self.ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        return ".".join(reversed([*parts, getattr(node, "id", "")]))
+
+    def path_of(self, node, file):
+        """What this expression is in that file, where it is one of the usual ones; None for any other."""
+        ast = self.ast
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, ast.Name) and node.id == "__file__":
+            return os.path.abspath(file)
+        if isinstance(node, ast.Attribute) and node.attr == "parent":
+            inner = self.path_of(node.value, file)
+            return inner and os.path.dirname(inner)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            parts = [self.path_of(node.left, file), self.path_of(node.right, file)]
+            return None if None in parts else os.path.join(*parts)
+        if not isinstance(node, ast.Call):
+            return None
+        called, parts = self.dotted(node.func), [self.path_of(argument, file) for argument in node.args]
+        if called == "os.getcwd":
+            return os.getcwd()
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("resolve", "absolute"):
+            return self.path_of(node.func.value, file)
+        if not parts or None in parts:
+            return None
+        if called in ("Path", "pathlib.Path", "str"):
+            return os.path.join(*parts)
+        if called in ("os.path." + name for name in ("join", "dirname", "abspath", "realpath", "normpath")):
+            return getattr(os.path, called[len("os.path.") :])(*parts)
+        return None
 
     def imported(self, module, names):
         file = self.file_of(module)
@@ -245,14 +326,16 @@ class Guard:
         return None
 
     def is_kept_out(self, name, spec):
-        file = spec.origin if spec.has_location else None
-        return name in NEVER or (file is not None and not is_in(file, self.libraries))
+        # A namespace package has folders and no file.
+        places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+        return name in NEVER or not all(is_in(place, self.libraries) for place in places)
 
     def create_module(self, spec):
         if spec.name in NEVER:
             why = f"{spec.name} cannot be imported beforehand"
         else:
-            why = f"a library imports {spec.name} from {spec.origin}, a part of the program"
+            place = spec.origin or list(spec.submodule_search_locations)[0]
+            why = f"a library imports {spec.name} from {place}, a part of the program"
         self.why = self.why or why
         raise ImportError(why)
 
@@ -353,9 +436,11 @@ class Watched(dict):
     Who goes through all variables, perhaps for those that begin in some way, finds those that are
     different in each worker, too, with a value that is none.  It must not keep them."""
 
-    def __init__(self, data, names):
+    def __init__(self, data, names, uncertain=()):
         super().__init__(data)
         self.names = names
+        self.uncertain = uncertain  # variables that the program sets before it imports
+        self.read_before = {}  # those of them that are read: by which module
         self.planted = {name: (Planted(name), Planted(b"(of each worker)")) for name in names}
         self.references = self.count_references()
         self.read = self.reader_of_all = ""
@@ -413,7 +498,12 @@ class Watched(dict):
         given = sys._getframe(2).f_locals.get("key")  # of os.environ's __getitem__
         return given is name or given is name.text
 
+    def note_uncertain(self, key):
+        if key in self.uncertain:
+            self.read_before.setdefault(os.fsdecode(key), self.reader())
+
     def __getitem__(self, key):
+        self.note_uncertain(key)
         if key in self.names:
             if self.is_found(key):
                 return self.planted[key][1]
@@ -421,6 +511,7 @@ class Watched(dict):
         return super().__getitem__(key)
 
     def __contains__(self, key):
+        self.note_uncertain(key)
         if key in self.names:
             self.note(os.fsdecode(key))
         return super().__contains__(key)
@@ -448,10 +539,12 @@ def import_module(module, names, guard):
     return ""
 
 
-def run_watched(variables, run):
-    """Calls `run`.  Returns what it gave, and what it has read of what is different in each worker; "" for nothing."""
+def run_watched(variables, run, uncertain=()):
+    """Calls `run`.  Returns what it gave, and what it has read that is different in a worker; "" for nothing.
+
+    `uncertain`: variables that the program sets to what is not known, and where."""
     plain = os.environ._data
-    watched = Watched(plain, {os.fsencode(name) for name in variables})
+    watched = Watched(plain, {os.fsencode(name) for name in variables}, {os.fsencode(name) for name in uncertain})
     os.environ._data = os.environb._data = watched
     try:
         given = run()
@@ -459,22 +552,37 @@ def run_watched(variables, run):
         os.environ._data = os.environb._data = plain
         plain.clear()
         plain.update(dict.items(watched))  # which is not noted
-    return given, watched.read or watched.kept()
+    why = watched.read or watched.kept()
+    for name, module in watched.read_before.items():
+        why = why or f"{uncertain[name]} sets {name}, which {module} reads when it is imported"
+    return given, why
 
 
-def preload(modules, named, libraries, variables, effects):
+def preload(modules, named, program, variables, effects):
     """Imports `modules`, and those that are `named`.  Returns a text for each of these that is not there.
 
     Raises Refused where a worker would see the difference."""
-    guard = Guard(libraries, {module.partition(".")[0] for module in named})
+    guard = Guard(program.libraries, {module.partition(".")[0] for module in named})
     folder, path = os.getcwd(), list(sys.path)
     current, missing = None, []
+    is_first = modules == list(program.found)  # else they are what the workers have, which have set all
+    settings = [setting for setting in program.settings if setting[1] not in variables]
+    uncertain = {name: where for name, where in program.uncertain.items() if name not in variables}
+    given = {name: os.environ.get(name) for _, name, _, _ in settings}
+
+    def set_until(count):
+        """Sets what the program does before it imports more than `count` modules."""
+        while settings and settings[0][0] <= count:
+            _, name, text, is_default = settings.pop(0)
+            os.environ[name] = os.environ.get(name, text) if is_default else text
 
     def import_them():
         nonlocal current
-        for current, names in modules:
+        for count, (current, names) in enumerate(modules):
+            set_until(count if is_first else len(program.found))
             import_module(current, names, guard)
             effects.imported(current)
+        set_until(len(program.found))
         for current in named:
             why = import_module(current, (), guard)
             effects.imported(current)
@@ -488,13 +596,21 @@ def preload(modules, named, libraries, variables, effects):
     sys.meta_path.insert(0, guard)
     effects.begin()
     try:
-        _, read = run_watched(variables, import_them)
+        _, read = run_watched(variables, import_them, uncertain)
     except BaseException as error:  # SystemExit, too
         why = guard.why or f"{type(error).__name__}: {error}"
         raise Refused(f"{current} cannot be imported beforehand: {why}") from None
     finally:
         effects.end()
         sys.meta_path.remove(guard)
+        for name, text in given.items():  # the script itself sets it
+            if text is not None:
+                os.environ[name] = text
+            else:
+                os.environ.pop(name, None)
+    for name, where in uncertain.items():
+        if name.startswith(READ_IN_C) and sys.modules.keys() & {"numpy", "torch", "scipy"}:
+            raise Refused(f"{where} sets {name}, which a library may read when it is imported")
     why = guard.why or read
     if why:
         raise Refused(why)
@@ -508,19 +624,20 @@ def preload(modules, named, libraries, variables, effects):
 def shadowed(program, fresh):
     """A file of the program in whose place a library's module is imported already; "" for none."""
     tops = {name.partition(".")[0] for name in sys.modules} - fresh - set(sys.builtin_module_names)
-    try:
-        entries = os.listdir(program.folder)
-    except OSError:
-        return ""
-    for entry in entries:
-        name, dot, suffix = entry.partition(".")
-        if name not in tops:
+    for folder in (program.folder, *program.inserted):
+        try:
+            entries = os.listdir(folder)
+        except OSError:
             continue
-        path = os.path.join(program.folder, entry)
-        is_module = suffix.endswith(("py", "pyc", "so")) if dot else os.path.isfile(path + "/__init__.py")
-        module = getattr(sys.modules.get(name), "__file__", None) or ""
-        if is_module and not os.path.realpath(module).startswith(os.path.realpath(path)):
-            return path
+        for entry in entries:
+            name, dot, suffix = entry.partition(".")
+            if name not in tops:
+                continue
+            path = os.path.join(folder, entry)
+            is_module = suffix.endswith(("py", "pyc", "so")) if dot else os.path.isfile(path + "/__init__.py")
+            module = getattr(sys.modules.get(name), "__file__", None) or ""
+            if is_module and not os.path.realpath(module).startswith(os.path.realpath(path)):
+                return path
     return ""
 
 
@@ -822,7 +939,9 @@ class Template:
     def begin(self, message):
         """Before any other module may be imported.  Returns the machine's own sitecustomize."""
         # The one that made the pair of sockets.  In another namespace of process ids both are 0.
-        agent = int.from_bytes(self.control.getsockopt(self.socket_module.SOL_SOCKET, self.socket_module.SO_PEERCRED, 12)[:4], sys.byteorder)
+        module = self.socket_module
+        credentials = self.control.getsockopt(module.SOL_SOCKET, module.SO_PEERCRED, 12)
+        agent = int.from_bytes(credentials[:4], sys.byteorder)
         if os.getppid() != agent or agent == 0:
             raise Refused("the program that is to be Python starts another process as Python")
         fields = os.fsdecode(message).split("\0")
@@ -863,7 +982,7 @@ class Template:
         self.seeds = Seeds()
         self.libraries = folders_of_libraries()
         self.program = Program(self.arguments, list(sys.path), self.libraries)
-        self.import_all(self.program.look(), started)
+        self.import_all(self.program.look(self.named), started)
         with open(COMM, "rb") as file:
             self.comm = file.read().rstrip(b"\n")
         set_comm(b"ddprun-template")
@@ -875,7 +994,7 @@ class Template:
     def import_all(self, modules, started):
         """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
         self.seeds.before_imports()
-        self.missing = preload(modules, self.named, self.libraries, self.variables, self.effects)
+        self.missing = preload(modules, self.named, self.program, self.variables, self.effects)
         self.seeds.after_imports()
         before, after = self.before, os.environ._data
         changed_names = [n for n in {**before, **after} if before.get(n) != after.get(n)]
