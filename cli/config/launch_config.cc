@@ -162,7 +162,7 @@ Result<void> add_environment(ConfigBuilder& builder) {
 Result<LaunchConfig> launch_config(const Options& options,
                                    std::map<std::string, std::string, std::less<>> environment,
                                    const Machine& machine) {
-  Result<SlurmDefaults> slurm = slurm_defaults(options, environment);
+  Result<SlurmDefaults> slurm = slurm_defaults(options, environment, machine.hostname());
   if (!slurm) return slurm.error();
   ConfigBuilder builder{.options = slurm->options, .machine = machine, .slurm = *slurm};
   builder.workers().environment = std::move(environment);

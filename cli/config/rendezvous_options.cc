@@ -271,6 +271,12 @@ class RendezvousOptions {
       if (!listens) return listens;
     }
     member().endpoint = place_name();
+    if (lacks_node_rank() && builder_.slurm.node_of_step > 0) {
+      member().node.node_rank.reset();  // node 0 is another one
+      return builder_.preflight_failure(
+          "on several nodes the static backend needs --node-rank (srun bash -c 'ddprun "
+          "--node-rank=$SLURM_NODEID ...'); --rdzv-backend=c10d needs none");
+    }
     if (!is_etcd() && is_loopback_host(network().endpoint.host) && given_endpoint() == nullptr &&
         builder_.given("master-addr") == nullptr) {
       builder_.note(
@@ -309,11 +315,15 @@ class RendezvousOptions {
     address = std::move(instead);
   }
 
+  bool lacks_node_rank() const {
+    return backend_ == "static" && builder_.given("node-rank") == nullptr && !rank_in_conf_;
+  }
+
   Result<void> node_rank() {
     const OptionValue* value = builder_.given("node-rank");
     if (value == nullptr && backend_ != "static") return {};
     int rank = rank_in_conf_.value_or(0);
-    if (value == nullptr && !rank_in_conf_) {
+    if (lacks_node_rank()) {
       builder_.note("no --node-rank is given, so this is node 0 of " + std::to_string(max_nodes_));
     }
     if (value != nullptr) {

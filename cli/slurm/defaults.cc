@@ -20,13 +20,17 @@ constexpr const char* kRunOnce = "srun --ntasks-per-node=1 ddprun ...";
 
 class DefaultsBuilder {
  public:
-  explicit DefaultsBuilder(Options options) : given_(std::move(options)) {
+  DefaultsBuilder(Options options, const std::string& hostname)
+      : given_(std::move(options)), hostname_(hostname) {
     defaults_.options = given_;
   }
 
   Result<SlurmDefaults> build(const std::map<std::string, std::string, std::less<>>& environment) {
     Result<SlurmPlace> place = slurm_place(environment);
-    if (place) share(*place);
+    if (place) {
+      share(*place);
+      compare_gpus(*place);
+    }
     if (has("standalone")) return std::move(defaults_);
     if (has("nnodes")) {
       Result<std::pair<int, int>> nnodes = parse_nnodes(given_.values.at("nnodes"));
@@ -61,7 +65,26 @@ class DefaultsBuilder {
   void share(const SlurmPlace& place) {
     auto* step = std::get_if<SlurmStep>(&place);
     if (step == nullptr || !step->has_task_per_node) return;
+    defaults_.node_of_step = step->node;
     defaults_.share = {.cpus = step->cpus_on_node, .cpus_per_task = step->cpus_per_task};
+  }
+
+  // Slurm's count of GPUs is taken in a step only: elsewhere it is torchrun's one worker.
+  void compare_gpus(const SlurmPlace& place) {
+    auto* batch = std::get_if<SlurmBatch>(&place);
+    bool may_be_more = batch != nullptr && !has("nproc-per-node") && batch->gpus.value_or(1) > 1;
+    if (!may_be_more || !is_in_job(*batch)) return;
+    note("this node has " + count_of(*batch->gpus, "GPU") + " (" + batch->gpus_from +
+         "), and ddprun starts 1 worker, since neither srun nor --nproc-per-node is there; " +
+         kRunOnce + " starts one for each GPU");
+  }
+
+  // salloc leaves its shell on the machine where it was called, which may be none of the job's.
+  bool is_in_job(const SlurmBatch& batch) const {
+    auto without_domain = [](const std::string& name) { return name.substr(0, name.find('.')); };
+    return batch.is_on_node || batch.nodes.empty() ||
+           std::ranges::find(batch.nodes, without_domain(hostname_), without_domain) !=
+               batch.nodes.end();
   }
 
   // Where all else is given nothing is refused, as torchrun would not: who starts ddprun more often
@@ -86,7 +109,13 @@ class DefaultsBuilder {
   // torchrun, and ddprun elsewhere, would train on this node alone, and each of the others would
   // stand idle until the job's time is over.
   Result<SlurmDefaults> in_batch(const SlurmBatch& batch) {
-    if (batch.node_count == 1 || has("nnodes") || has_place()) return std::move(defaults_);
+    if (has("nnodes") || has_place()) return std::move(defaults_);
+    if (batch.node_count == 1 && !is_in_job(batch)) {
+      return refused("job " + batch.job + " is on " + batch.node_list +
+                     ", and ddprun was started on " + hostname_ + ": only srun starts it there (" +
+                     kRunOnce + "); --standalone trains on this machine");
+    }
+    if (batch.node_count == 1) return std::move(defaults_);
     return refused("job " + batch.job + " has " + std::to_string(batch.node_count) +
                    " nodes, and ddprun was started on one of them: only srun starts it on all "
                    "(" +
@@ -185,6 +214,7 @@ class DefaultsBuilder {
   void note(std::string text) { defaults_.notes.push_back(std::move(text)); }
 
   Options given_;
+  const std::string& hostname_;
   std::optional<std::pair<int, int>> nnodes_;  // as given
   SlurmDefaults defaults_;
 };
@@ -192,8 +222,9 @@ class DefaultsBuilder {
 }  // namespace
 
 Result<SlurmDefaults> slurm_defaults(
-    Options options, const std::map<std::string, std::string, std::less<>>& environment) {
-  return DefaultsBuilder(std::move(options)).build(environment);
+    Options options, const std::map<std::string, std::string, std::less<>>& environment,
+    const std::string& hostname) {
+  return DefaultsBuilder(std::move(options), hostname).build(environment);
 }
 
 int threads_of_worker(const SlurmShare& share, int allowed_cpus, int workers) {

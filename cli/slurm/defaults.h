@@ -40,6 +40,8 @@ struct SlurmDefaults {
   std::optional<SlurmRendezvous> rendezvous;
   std::optional<SlurmShare> share;  // in a step with one task on each node, whatever was given
   std::string node_name;            // what Slurm calls this node; empty outside
+  // This node's place in a step with one task on each node, whatever was given; 0 elsewhere.
+  int node_of_step = 0;
   // The run id without the job's restart count, where the id is ours; else empty.
   std::string job_id;
   std::vector<std::string> notes;
@@ -47,9 +49,10 @@ struct SlurmDefaults {
 
 // No option is taken from Slurm outside a step, under --standalone, with at most one node in
 // --nnodes, and where the user gave both --nnodes and an endpoint.  Fails with
-// Errc::InvalidInput and a line that says how to run it.
+// Errc::InvalidInput and a line that says how to run it.  `hostname`: of this machine.
 Result<SlurmDefaults> slurm_defaults(
-    Options options, const std::map<std::string, std::string, std::less<>>& environment);
+    Options options, const std::map<std::string, std::string, std::less<>>& environment,
+    const std::string& hostname);
 
 // OMP_NUM_THREADS of each of `workers` workers: their part of the CPUs that both the kernel and
 // Slurm allow.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "cli/options/parse.h"
 #include "cli/slurm/nodelist.h"
@@ -57,7 +58,13 @@ class Reader {
   Result<SlurmPlace> batch(std::string job) const {
     std::optional<int> nodes = count("SLURM_JOB_NUM_NODES");
     if (!nodes) nodes = count("SLURM_NNODES");
-    return SlurmPlace(SlurmBatch{.job = std::move(job), .node_count = nodes.value_or(1)});
+    SlurmBatch batch{.job = std::move(job),
+                     .node_count = nodes.value_or(1),
+                     .node_list = text("SLURM_JOB_NODELIST"),
+                     .is_on_node = !text("SLURMD_NODENAME").empty()};
+    if (auto names = expand_nodelist(batch.node_list)) batch.nodes = std::move(*names);
+    std::tie(batch.gpus, batch.gpus_from) = gpus();
+    return SlurmPlace(std::move(batch));
   }
 
   Result<void> life(SlurmStep& step) {
@@ -135,23 +142,24 @@ class Reader {
     return {};
   }
 
+  // How many, and what says so.  What workers will see comes before what Slurm has counted: with
+  // --gpus-per-task or a binding it is less.
+  std::pair<std::optional<int>, std::string> gpus() const {
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+      std::string list = text(name);
+      if (list.empty() || list == "NoDevFiles") continue;
+      return {static_cast<int>(split_commas(list).size()), name};
+    }
+    const char* counted = "SLURM_GPUS_ON_NODE";
+    std::optional<int> number = count(counted);
+    return {number, number ? counted : ""};
+  }
+
   Result<void> resources(SlurmStep& step) {
     step.gpus_on_node = count("SLURM_GPUS_ON_NODE");
     step.cpus_on_node = count("SLURM_CPUS_ON_NODE");
     step.cpus_per_task = count("SLURM_CPUS_PER_TASK");
-    // What workers will see comes before what Slurm has counted: with --gpus-per-task or a binding
-    // it is less.
-    for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
-      std::string list = text(name);
-      if (list.empty() || list == "NoDevFiles") continue;
-      step.gpus = static_cast<int>(split_commas(list).size());
-      step.gpus_from = name;
-      return {};
-    }
-    if (step.gpus_on_node) {
-      step.gpus = step.gpus_on_node;
-      step.gpus_from = "SLURM_GPUS_ON_NODE";
-    }
+    std::tie(step.gpus, step.gpus_from) = gpus();
     return {};
   }
 

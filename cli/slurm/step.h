@@ -26,6 +26,11 @@ struct OutsideSlurm {};
 struct SlurmBatch {
   std::string job;
   int node_count = 1;
+  std::string node_list;           // SLURM_JOB_NODELIST as it was given
+  std::vector<std::string> nodes;  // its names; none where it is malformed
+  bool is_on_node = false;         // Slurm has started this process, or its parent, on a node
+  std::optional<int> gpus;         // of the job, on this node
+  std::string gpus_from;
 };
 
 // A task of a step: this is what srun starts.

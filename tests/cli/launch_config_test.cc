@@ -580,6 +580,27 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(accepted({"--nnodes=2", "train.py"}).preflight_failure.empty());
   }
 
+  TEST_CASE_FIXTURE(Launch,
+                    "a node of a step that would be a second node 0 of the static backend") {
+    auto failure = [this](const char* node, std::vector<std::string> more) {
+      environment = {{"SLURM_JOB_ID", "12"},
+                     {"SLURM_STEP_ID", "0"},
+                     {"SLURM_STEP_NODELIST", "node[0-1]"},
+                     {"SLURM_STEP_NUM_TASKS", "2"},
+                     {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                     {"SLURM_NODEID", node}};
+      more.insert(more.end(), {"--nnodes=2", "--rdzv-endpoint=node0:29400", "train.py"});
+      return accepted(more).preflight_failure;
+    };
+    CHECK(failure("1", {}) ==
+          "on several nodes the static backend needs --node-rank (srun bash -c 'ddprun "
+          "--node-rank=$SLURM_NODEID ...'); --rdzv-backend=c10d needs none");
+    CHECK(failure("0", {}).empty());
+    CHECK(failure("1", {"--node-rank=0"}).empty());
+    CHECK(failure("1", {"--rdzv-conf=rank=1"}).empty());
+    CHECK(failure("1", {"--rdzv-backend=c10d"}).empty());
+  }
+
   TEST_CASE_FIXTURE(Launch, "bad values are named with what is accepted") {
     CHECK(why_not({"--nnodes=0", "train.py"}) ==
           "--nnodes='0' is not a number of nodes N, or MIN:MAX with 1 <= MIN <= MAX <= 1000000");

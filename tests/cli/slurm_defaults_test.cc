@@ -49,7 +49,7 @@ Result<SlurmDefaults> defaults_of(const std::vector<std::string>& arguments,
   all.emplace_back("train.py");
   auto parsed = parse_options(all, [](std::string_view) { return std::nullopt; });
   REQUIRE(parsed.has_value());
-  return slurm_defaults(std::get<Options>(*parsed), environment);
+  return slurm_defaults(std::get<Options>(*parsed), environment, "login.site");
 }
 
 // The options after the step has filled them in, without those that were given; then the rest.
@@ -213,7 +213,39 @@ TEST_SUITE("cli/slurm/defaults") {
     CHECK(filled({"--standalone"}, batch) == "");
     CHECK(filled({"--nnodes=1"}, batch) == "");
     CHECK(filled({"--nnodes=4", "--node-rank=0", "--master-addr=node0"}, batch) == "");
-    CHECK(filled({}, with(batch, {{"SLURM_NNODES", "1"}})) == "");
+    CHECK(filled({}, with(batch, {{"SLURM_NNODES", "1"}, {"SLURMD_NODENAME", "node0"}})) == "");
+  }
+
+  TEST_CASE("a shell of salloc that is on none of the job's nodes") {
+    Environment shell = {{"SLURM_JOB_ID", "12"},
+                         {"SLURM_NNODES", "1"},
+                         {"SLURM_JOB_NODELIST", "node3"},
+                         {"SLURM_GPUS_ON_NODE", "4"}};
+    CHECK(filled({}, shell) ==
+          "! job 12 is on node3, and ddprun was started on login.site: only srun starts it there "
+          "(srun --ntasks-per-node=1 ddprun ...); --standalone trains on this machine");
+    CHECK(filled({"--standalone"}, shell) == "");
+    CHECK(filled({"--nnodes=1"}, shell) == "");
+    Environment without_gpus = with(shell, {{"SLURM_GPUS_ON_NODE", "-"}});
+    CHECK(filled({}, with(without_gpus, {{"SLURM_JOB_NODELIST", "login"}})) == "");
+    CHECK(filled({}, with(without_gpus, {{"SLURM_JOB_NODELIST", "-"}})) == "");
+    CHECK(filled({}, with(without_gpus, {{"SLURMD_NODENAME", "node3"}})) == "");
+  }
+
+  TEST_CASE("one worker for several GPUs of a batch script is told") {
+    Environment batch = {{"SLURM_JOB_ID", "12"},          {"SLURM_NNODES", "1"},
+                         {"SLURM_JOB_NODELIST", "node3"}, {"SLURMD_NODENAME", "node3"},
+                         {"SLURM_GPUS_ON_NODE", "4"},     {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}};
+    const std::string told =
+        "note: this node has 4 GPUs (CUDA_VISIBLE_DEVICES), and ddprun starts 1 worker, since "
+        "neither srun nor --nproc-per-node is there; srun --ntasks-per-node=1 ddprun ... starts "
+        "one for each GPU";
+    CHECK(filled({}, batch) == told);
+    CHECK(filled({"--standalone"}, batch) == told);
+    CHECK(filled({"--nproc-per-node=1"}, batch) == "");
+    CHECK(filled({}, with(batch, {{"CUDA_VISIBLE_DEVICES", "0"}})) == "");
+    CHECK(filled({}, with(batch, {{"CUDA_VISIBLE_DEVICES", "-"}, {"SLURM_GPUS_ON_NODE", "-"}})) ==
+          "");
   }
 
   // Seen: of `srun --het-group=0,1` with the parts node3 and node[0-1], the nodes' SLURM_NODEID are

@@ -67,6 +67,25 @@ class StartTest(SlurmCase):
                                            r"only srun starts it on all")
         self.assertIn("status 2", self.output(job))
 
+    def test_a_shell_of_salloc_on_another_machine_is_refused(self):
+        done = subprocess.run(self.cluster.command("salloc", "-N1", "-w", "node1", "--gpus-per-node=4", DDPRUN, "worker.py"),
+                              env=self.environment(), cwd=self.path, capture_output=True, text=True, timeout=cluster.LIMIT)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"ddprun: job \d+ is on node1, and ddprun was started on login: only srun starts it there")
+
+    def test_one_worker_for_several_gpus_of_a_batch_script_is_told(self):
+        self.go()
+        job = self.sbatch(f"{DDPRUN} worker.py", "-N1", "--gpus-per-node=4")
+        self.cluster.until_state(job, "COMPLETED")
+        self.assertEqual(worlds(self.started), ["0/1"])
+        self.assertIn("this node has 4 GPUs (CUDA_VISIBLE_DEVICES), and ddprun starts 1 worker", self.output(job))
+
+    def test_the_static_backend_without_a_node_rank_is_told_what_is_missing(self):
+        step = self.agents("-N2", ddprun=["--nnodes=2", f"--rdzv-endpoint=node0:{free_port()}"])
+        self.assertNotEqual(step.ends(), 0, step.log)
+        missing = "on several nodes the static backend needs --node-rank (srun bash -c "
+        self.assertIn(f"node1 cannot start its workers: {missing}", step.log)
+
     def test_one_task_for_each_gpu_is_told_how_to_run_it(self):
         step = self.srun("-N2", "--ntasks-per-node=4", "--gpus-per-node=4", DDPRUN, "worker.py")
         self.assertEqual(step.ends(), 2)
