@@ -11,6 +11,7 @@
 
 #include "agent/decide/core.h"
 #include "cli/config/launch_config.h"
+#include "cli/exit_code_file.h"
 #include "cli/launch.h"
 #include "cli/machine.h"
 #include "cli/options/options.h"
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   unblock_signals();
   cli::Environment environment = cli::read_environment();
+  const std::string exit_code_path = cli::take_exit_code_path(environment);
   auto lookup = [&environment](std::string_view name) -> std::optional<std::string> {
     auto found = environment.find(name);
     if (found == environment.end()) return std::nullopt;
@@ -57,5 +59,7 @@ int main(int argc, char** argv) {
                                    cli::this_machine(environment));
   if (!config) return cli::refuse(config.error());
   if (config->dry_run) return answer(*config->dry_run);
-  return cli::launch(*config);
+  const int exit_code = cli::launch(*config);
+  if (!exit_code_path.empty()) cli::write_exit_code(exit_code_path, exit_code);
+  return exit_code;
 }

@@ -45,6 +45,23 @@ sort_words() {
   options=("${own_options[@]/#/own }" "${common_options[@]/#/slurm }" "${!list/#/slurm }"
     "${ddprun_options[@]/#/ddprun }")
   slurm_words=() command_words=()
+  read_options "$@"
+  [ "${#words_left[@]}" -gt 0 ] || refuse "there is no script to run"
+  command_words+=("${words_left[@]}")
+}
+
+# COMMAND_WORD...; says the name of the script, program or module; nothing where that is not clear.
+# In a subshell only.
+program_of() {
+  local options=("${ddprun_options[@]/#/ddprun }") command_words=()
+  refuse() { exit 0; }
+  read_options "$@"
+  local program=${words_left[0]-}
+  echo "${program##*/}"
+}
+
+# Takes the options; sets `words_left` to what follows them.
+read_options() {
   while [ $# -gt 0 ]; do
     case "$1" in
       --) shift; break ;;
@@ -54,8 +71,7 @@ sort_words() {
     esac
     shift "$used"
   done
-  [ $# -gt 0 ] || refuse "there is no script to run"
-  command_words+=("$@")
+  words_left=("$@")
 }
 
 # An entry of `options` into `owner`, `letter`, `name` and `kind`.

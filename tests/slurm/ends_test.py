@@ -3,9 +3,10 @@
 
 import re
 import shlex
+import subprocess
 import unittest
 
-from case import BIN, SlurmCase, cluster, needs_runtime, now
+from case import BIN, LIMIT, ROOT, SlurmCase, cluster, needs_runtime, now
 
 
 class Ends:
@@ -90,6 +91,36 @@ class CgroupTest(Ends, SlurmCase):
         if cluster.why_not("cgroup"):
             raise unittest.SkipTest(cluster.why_not("cgroup"))
         super().setUpClass()
+
+    # Says what it saves after SIGTERM, and when that is done.
+    SAVER = """
+import os, signal, sys, time
+def save(*_):
+    print("saving", flush=True)
+    time.sleep(1)
+    print(f"rank {os.environ['RANK']} has saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open("started", "a").write("x\\n")
+while True:
+    signal.pause()
+"""
+
+    def test_the_job_says_all_that_its_workers_say_while_they_stop(self):
+        (self.path / "saver.py").write_text(self.SAVER)
+        for options in (["--nodes=2"], ["--nodes=1:2"], ["--nodes=2", "--requeue"]):
+            with self.subTest(options):
+                (self.path / "started").unlink(missing_ok=True)
+                script = subprocess.run(
+                    [ROOT / "scripts/slurm/ddprun-sbatch", "--print", *options, "--time=5", "saver.py"],
+                    capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+                job = self.sbatch(script.partition("\n")[2])
+                self.until_started(2)
+                self.cluster.run("scancel", job)
+                self.cluster.until_state(job, "CANCELLED")
+                cluster.until(lambda: not any(self.left_on(name) for name in self.cluster.names), "nothing is left")
+                for line in ("rank 0 has saved", "rank 1 has saved", f"stopped by SIGTERM: job {job} was cancelled"):
+                    self.assertIn(line, self.output(job))
 
     def test_a_preempted_job_without_a_warning_gets_its_grace_and_is_requeued(self):
         job = self.sbatch(f"srun -N2 -n2 {BIN}/ddprun --log-dir logs worker.py; sleep 60", "-N2",

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -57,7 +58,7 @@ class TextTest(unittest.TestCase):
                 ("ddprun-sbatch", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
                 ("ddprun-sbatch", ["--nodes=1", "--ntasks=4", "--", "train.py"], "one task on each node"),
                 ("ddprun-sbatch", ["-N1", "-n", "4", "train.py"], "one task on each node"),
-                ("ddprun-sbatch", ["-N1", "--comment", "a\"b'", "train.py"], "both kinds of quotes cannot stand in"),
+                ("ddprun-sbatch", ["-N1", "--comment", "a\nb", "train.py"], "a line break cannot stand in --comment"),
                 ("ddprun-srun", ["--nodes=x", "--", "train.py"], "--nodes=x is not a number"),
                 ("ddprun-srun", ["--nodes=2-x", "train.py"], "--nodes=2-x is not a number"),
                 ("ddprun-srun", ["-n4", "--", "train.py"], "one task on each node"),
@@ -228,6 +229,56 @@ class ScriptsTest(SlurmCase):
         self.go()
         self.until_done(job)
 
+    # Alone in its world it ends, with what `code` says.
+    LAST = """
+import os, time
+open("started", "a").write(f"{os.environ['SLURMD_NODENAME']} {os.getppid()} {os.environ['WORLD_SIZE']}\\n")
+while os.environ["WORLD_SIZE"] != "1":
+    time.sleep(0.1)
+raise SystemExit(int(open("code").read()))
+"""
+
+    def agent_is_killed(self, *options, which, code):
+        """A job of two nodes, of which the first or the other loses its agent: 0, 1."""
+        (self.path / "last.py").write_text(self.LAST)
+        (self.path / "code").write_text(str(code))
+        (self.path / "started").unlink(missing_ok=True)
+        (self.path / "tmp").mkdir(exist_ok=True)
+        job = self.submit("--nodes=1:2", "--time=5", *options, "--", QUICK, "last.py", TMPDIR=str(self.path / "tmp"))
+        agents = dict(line.split()[:2] for line in self.until_started(2))
+        os.kill(int(agents[sorted(agents)[which]]), signal.SIGKILL)
+        return job
+
+    def test_a_job_whose_run_has_outlived_an_agent_ends_as_the_run_does(self):
+        job = self.agent_is_killed(which=1, code=0)
+        self.until_done(job)
+        self.assertIn("srun has ended with 137, and the run with 0", self.output(job))
+        job = self.agent_is_killed(which=1, code=5)
+        self.cluster.until_state(job, "FAILED")
+        self.assertIn("ExitCode=5:0", self.cluster.ask("scontrol", "show", "job", job))
+        self.assertEqual(list((self.path / "tmp").glob("tmp.*")), [], "the folder is gone")
+
+    def test_a_job_fails_where_the_agent_that_would_say_how_the_run_ends_is_killed(self):
+        job = self.agent_is_killed(which=0, code=0)
+        self.cluster.until_state(job, "FAILED")
+        self.assertIn("ExitCode=137:0", self.cluster.ask("scontrol", "show", "job", job))
+
+    def test_a_run_that_has_outlived_an_agent_is_requeued_by_its_own_exit_code(self):
+        job = self.agent_is_killed("--requeue", which=1, code=75)
+        cluster.until(lambda: f"requeueing job {job}: exit code 75" in self.output(job), "it is requeued",
+                      seen=lambda: self.output(job))
+        (self.path / "code").write_text("0")
+
+    def test_a_job_has_the_name_of_its_script(self):
+        for arguments, name in ((["train.py"], "train.py"), (["--", "-m", "-t", "3", "package.train"], "package.train"),
+                                (["/some/where/a b.py"], "a_b.py"), (["-J", "mine", "train.py"], "mine"),
+                                (["--job-name=back\\slash", "train.py"], "back\\slash"),
+                                (["--job-name=a'b\"c", "train.py"], "a'b\"c")):
+            with self.subTest(arguments):
+                job = self.submit("-N1", "-H", *arguments)
+                self.assertEqual(self.cluster.ask("squeue", "-h", "-j", job, "-o", "%j").strip(), name)
+                self.cluster.run("scancel", job)
+
     def after_requeue(self, job, count):
         """The workers' lines after the job was requeued, once they are there."""
         cluster.until(lambda: sum(f" run slurm-{job}.0-r1 " in line for line in self.started) >= count,
@@ -387,6 +438,22 @@ class ScriptsTest(SlurmCase):
 
     def test_the_jobs_of_an_array_join_one_run(self):
         self.join_by_array()
+        self.go()
+        cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
+
+    def test_another_user_cannot_join_the_run_of_an_array(self):
+        job = self.join_by_array()
+        endpoint = re.search(r" at (\S+:)", self.started[-1])[1].partition(":")[0] + f":{20000 + int(job) % 9360}"
+        run = ["--log-dir=/dev/null", "--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+               f"--rdzv-id=slurm-{job}", "--rdzv-conf=is_host=0,join_timeout=20"]
+        for options in ([], ["--rdzv-auth=munge"]):
+            stranger = subprocess.run(
+                self.cluster.command("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", DDPRUN, *run,
+                                     *options, "/bin/true"),
+                env=self.environment(), cwd="/", capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(stranger.returncode, 80, stranger.stderr)
+        self.assertIn("it is run by another user of the cluster (MUNGE)", stranger.stderr)
+        self.assertEqual(len(self.started), 3)
         self.go()
         cluster.until(lambda: not self.cluster.ask("squeue", "-h").strip(), "all elements are over")
 
