@@ -104,6 +104,10 @@ void CoordinatorService::host_leaves(const std::string& why, int signal) {
   step(runs::event::HostLeaves{why, signal});
 }
 
+void CoordinatorService::hand_over(const std::string& own_run, const std::string& why) {
+  if (is_open_) step(runs::event::HandOver{.own_run = own_run, .why = why});
+}
+
 void CoordinatorService::stacks_wanted(const std::string& run, std::optional<int> rank) {
   if (is_open_) step(runs::event::StacksWanted{.run = run, .rank = rank});
 }

@@ -106,6 +106,8 @@ class CoordinatorService {
   // Each run ends, for this reason and signal, and no other node is let in, or another node is to
   // host it; see coordinator::event::HostLeaves.
   void host_leaves(const std::string& why, int signal);
+  // The runs of others go on elsewhere, where that can be; see coordinator::event::HandOver.
+  void hand_over(const std::string& own_run, const std::string& why);
   // A person wants to see what the workers do; see decide/stack_inquiry.h.
   void stacks_wanted(const std::string& run, std::optional<int> rank);
   // Likewise for the files of the nodes (decide/bundle_inquiry.h).

@@ -173,6 +173,8 @@ asio::awaitable<void> NetworkHandler::finish() {
           notice::Info{"the run is over here; staying for nodes that have not ended yet: " +
                        coordinator->who_is_here()});
     });
+    if (config_.patience_with_others)
+      tasks_.spawn(leave_others(*config_.patience_with_others, *coordinator));
     co_await coordinator->idle();
     if (!was_stopped_) co_await meet_missing(*coordinator);
   }
@@ -202,6 +204,24 @@ asio::awaitable<void> NetworkHandler::meet_missing(CoordinatorService& coordinat
                    " s, for " + std::to_string(missing) + " of " +
                    std::to_string(config_.expected_nodes) + " nodes that have not come yet"});
   co_await coordinator.meet_missing(config_.expected_nodes, kLatePatience);
+}
+
+// Again and again: a run that only gathers its nodes has no other host yet.
+asio::awaitable<void> NetworkHandler::leave_others(Duration patience,
+                                                   CoordinatorService& coordinator) {
+  asio::steady_timer timer(executor_);
+  bool has_left = false;
+  while (is_open_) {
+    timer.expires_after(patience);
+    co_await store::wait_for(timer);
+    if (!is_open_) co_return;
+    coordinator.hand_over(
+        config_.member.run,
+        config_.member.node.host + ", which hosts the rendezvous, has ended with its own run");
+    if (std::exchange(has_left, coordinator.leaves_to_others()) || !has_left) continue;
+    notices_.push(notice::Info{"leaving the other runs here to a host of their own: " +
+                               coordinator.who_is_here()});
+  }
 }
 
 void NetworkHandler::close() {

@@ -97,6 +97,7 @@ class NetworkHandler final : public Handler {
   boost::asio::awaitable<void> close_what_is_left();
   boost::asio::awaitable<void> keep_time();
   boost::asio::awaitable<void> meet_missing(CoordinatorService& coordinator);
+  boost::asio::awaitable<void> leave_others(Duration patience, CoordinatorService& coordinator);
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;

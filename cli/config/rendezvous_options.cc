@@ -253,6 +253,9 @@ class RendezvousOptions {
     member().name = node.host + "-" + builder_.machine.random_id();
     member().read_timeout = read_timeout_;
     network().is_host = is_host_;
+    // An allocation is there for its own run.
+    if (!builder_.inherited("SLURM_JOB_ID").empty())
+      network().patience_with_others = std::chrono::seconds(10);
     network().secret = std::move(keys_.secret);
     network().munge = std::move(keys_.munge);
     for (auto part : {&RendezvousOptions::node_rank,

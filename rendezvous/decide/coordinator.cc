@@ -79,6 +79,13 @@ class CoordinatorTransition {
     rounds_.end({.exit_code = command::kExitRendezvous, .why = event.why, .signal = event.signal});
   }
 
+  void operator()(const event::HandOver& event) {
+    if (state_.phase == Phase::Ended || !can_leave_to_others(state_)) return;
+    state_.is_left_to_others = true;
+    if (state_.phase == Phase::Running)
+      rounds_.stop({.cause = RoundEndCause::NodeLost, .why = event.why});
+  }
+
   void operator()(const event::OtherStartFound& event) {
     if (state_.phase == Phase::Ended) return;
     std::string other = "a run with this id was begun before and goes on at " + to_string(event.at);

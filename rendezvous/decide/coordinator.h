@@ -40,6 +40,11 @@ struct HostLeaves {
   std::string why;  // "node0, which hosts the rendezvous, was stopped by SIGTERM"
   int signal = 0;   // that one
 };
+// The host goes soon, and has no part in this run: where another node can host it, it is handed
+// over, and its workers are stopped for that.  Else it goes on here.
+struct HandOver {
+  std::string why;
+};
 // The run has another host, and waits here: all nodes go there.
 struct GivesWay {
   Endpoint to;
@@ -62,9 +67,9 @@ struct PaceSeen {
   Pace pace;
 };
 }  // namespace event
-using Event =
-    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::GivesWay,
-                 event::OtherStartFound, event::StacksWanted, event::BundleWanted, event::PaceSeen>;
+using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
+                           event::HandOver, event::GivesWay, event::OtherStartFound,
+                           event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 struct Step {
   State state;

@@ -43,6 +43,9 @@ struct NetworkConfig {
   // How many nodes will come, where that is known and no other run has this one's id: the host
   // tells those that come after the end how it was.  0: not known.
   std::size_t expected_nodes = 0;
+  // How long this node stays, when its own run is over, for runs of others that meet here and can
+  // have another host; none: to their end.
+  std::optional<Duration> patience_with_others{};
   // If the run's host is lost, this node may host it on a port of its own.  Not with the static
   // backend, whose workers meet at the endpoint.
   bool may_stand_in = false;

@@ -167,16 +167,25 @@ class RunsTransition {
     if (state_.runs.contains(event.run)) step(event.run, coordinator::event::PaceSeen{event.pace});
   }
 
+  void operator()(const event::HandOver& event) {
+    for (const std::string& name : names_of_runs())
+      if (name != event.own_run) step(name, coordinator::event::HandOver{event.why});
+  }
+
   void operator()(const event::HostLeaves& event) {
-    std::vector<std::string> names;
-    for (const auto& [name, run] : state_.runs) names.push_back(name);
-    for (const std::string& name : names)
+    for (const std::string& name : names_of_runs())
       step(name, coordinator::event::HostLeaves{event.why, event.signal});
     // Who comes to a run that goes on elsewhere will find it there.
     if (!leaves_to_others(state_)) state_.why_leaving = event.why;
   }
 
  private:
+  std::vector<std::string> names_of_runs() const {
+    std::vector<std::string> names;
+    for (const auto& [name, run] : state_.runs) names.push_back(name);
+    return names;
+  }
+
   // As many as one Tick is for, those first that are due longest.
   std::vector<std::string> due_runs() const {
     std::vector<std::string> names;

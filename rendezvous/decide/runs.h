@@ -168,6 +168,11 @@ struct HostLeaves {
   std::string why;
   int signal = 0;
 };
+// Each run but the host's own: see coordinator::event::HandOver.
+struct HandOver {
+  std::string own_run;
+  std::string why;
+};
 // Another place has answered request::Knock: the run is to go there.
 struct Answered {
   std::string run;
@@ -189,8 +194,8 @@ struct PaceSeen {
 };
 }  // namespace event
 using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
-                           event::MarkRead, event::HostLeaves, event::Answered, event::StacksWanted,
-                           event::BundleWanted, event::PaceSeen>;
+                           event::MarkRead, event::HostLeaves, event::HandOver, event::Answered,
+                           event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 namespace action {
 using Send = coordinator::action::Send;

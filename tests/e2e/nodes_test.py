@@ -643,6 +643,19 @@ class ManyRunsTest(NodesCase):
         self.assertTrue(all(node.process.poll() is None for node in others))
         self.assert_all_succeed(host, *others)
 
+    def test_a_host_in_a_job_of_slurm_leaves_another_run_when_its_own_is_over(self):
+        host = self.node("--nnodes=1:2", "--rdzv-id=a", QUICK, SLURM_JOB_ID="12")
+        self.until_started(1)
+        others = [self.node("--nnodes=2", "--rdzv-id=b", QUICK) for _ in range(2)]
+        self.until_started(3)
+        (self.path / "go.a").touch()
+        self.assertEqual(host.ends(), 0, host.log)
+        self.assertIn("leaving the other runs here to a host of their own: run 'b' (2 nodes)", host.log)
+        self.until_started(5)
+        for node in others:
+            self.assertRegex(node.log, "which hosts the rendezvous, has ended with its own run; stopping 1 worker")
+        self.assert_all_succeed(*others)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

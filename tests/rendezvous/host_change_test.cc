@@ -235,6 +235,37 @@ TEST_CASE("Host change: a host that is told to stop leaves the run to the others
   CHECK(place.told<command::End>() == 0);
 }
 
+TEST_CASE("Host change: a host whose own run is over hands over the runs of others only") {
+  Place place("h@0");
+  place.begins_with({"a.0", "b.0", "c.0"});
+  SUBCASE("its own") {
+    place.on(runs::event::HandOver{.own_run = "job", .why = "h has ended"});
+    CHECK_FALSE(runs::leaves_to_others(place.state));
+    CHECK(place.told<command::Stop>() == 0);
+  }
+  SUBCASE("another's") {
+    place.on(runs::event::HandOver{.own_run = "own", .why = "h has ended"});
+    CHECK(runs::leaves_to_others(place.state));
+    CHECK(place.told<command::Stop>() == 3);
+    CHECK_FALSE(runs::is_idle(place.state));
+    place.on(runs::event::HandOver{.own_run = "own", .why = "h has ended"});
+    CHECK(place.sent.empty());
+    for (const char* node : {"a.0", "b.0", "c.0"}) place.says(node, request::Ready{0, 1000});
+    CHECK(runs::is_idle(place.state));
+    CHECK_FALSE(place.has_begun_after(60s, {"a.0", "b.0", "c.0"}));
+  }
+  CHECK(place.told<command::End>() == 0);
+}
+
+TEST_CASE("Host change: a run that only gathers its nodes stays where it is") {
+  Place place("h@0");
+  request::Join join = place.join_of("a.0");
+  join.policy.last_call_timeout = 1h;
+  place.says("a.0", join);
+  place.on(runs::event::HandOver{.own_run = "own", .why = "h has ended"});
+  CHECK_FALSE(runs::leaves_to_others(place.state));
+}
+
 TEST_CASE("Host change: a run is left to nobody where the other nodes are told to stop, too") {
   Place place("a@0");
   place.begins_with({"a.0", "b.0", "c.0"});
