@@ -84,6 +84,9 @@ class HostFolderTest(HostCase):
         before = len(self.started)
         kill(agents[lost])
         self.until_world(left, since=before)
+        for k in left:  # the folder is there
+            self.assertIn(f"(node{lost}), which hosts the run", agents[k].log)
+            self.assertNotIn("lost the connection to file:", agents[k].log)
         self.until_entry(lambda entry: entry["generation"] > first and len(entry["file"]["nodes"]) == 2,
                          "the new host stands there")
         before = len(self.started)

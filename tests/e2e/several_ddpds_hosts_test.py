@@ -47,7 +47,7 @@ class DdpdsInABrokenNetworkTest(HostCase):
         agents = self.three(PATIENT)
         break_network()
         for agent in agents:
-            agent.says(f"reached node{SECOND}:29400 again")
+            agent.says(f"reached node{SECOND}:29400")
         mend()
         late = self.agent(0, "--nnodes=2:3", conf=PATIENT, endpoint=PLACES)
         late.says(f"the run has another host, at node{SECOND}:29400")
