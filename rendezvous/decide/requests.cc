@@ -110,9 +110,10 @@ void Requests::conclude() {
   auto node = state_.nodes.find(inspection.id);
   if (node == state_.nodes.end()) return;  // its loss has stopped the round
   TimedOutWait& wait = *inspection.failed.wait;
-  bool has_timed_out = std::ranges::any_of(
-      inspection.inquiry.workers,
-      [](const Inquiry::OfNode& worker) { return worker.finding.place == Whereabouts::Waits; });
+  auto has_waited = [own = inspection.failed.failure.rank](const Inquiry::OfNode& worker) {
+    return worker.finding.place == Whereabouts::Waits && worker.finding.rank != own;
+  };
+  bool has_timed_out = std::ranges::any_of(inspection.inquiry.workers, has_waited);
   if (wait.has_lost_peer && has_timed_out) {  // a peer's own wait was over: for whom?
     wait = {.in = wait.in, .is_idle = true};
     return inspect(inspection.id, node->second, inspection.failed, true);

@@ -93,11 +93,18 @@ TEST_SUITE("agent/inspection") {
   TEST_CASE("without tools one that works is known by its CPU time, where the wait takes none") {
     Job job;
     job.start({.local_rank = 1, .rank = 6}, {"/bin/sh", "-c", "while :; do :; done"});
-    job.inspection->begin({.in = "all_reduce", .is_idle = true});
-    REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
-    REQUIRE(job.found->workers.size() == 2);
+    const MonoTime deadline = mono_now() + std::chrono::seconds(60);
+    auto is_seen = [&job] {  // a busy machine may give it little
+      return job.found && job.found->workers.size() == 2 &&
+             job.found->workers.back().doing == "is at work";
+    };
+    while (!is_seen() && mono_now() < deadline) {
+      job.found.reset();
+      job.inspection->begin({.in = "all_reduce", .is_idle = true});
+      REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
+    }
+    REQUIRE(is_seen());
     CHECK(job.found->workers.back().place == Whereabouts::Elsewhere);
-    CHECK(job.found->workers.back().doing == "is at work");
   }
 
   TEST_CASE("a worker whose own wait was over is no suspect") {

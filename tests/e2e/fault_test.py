@@ -530,9 +530,10 @@ class TorchTest(FaultCase):
             "if dist.get_rank() == 1: os._exit(0)  # at an ordinary exit Gloo may abort\n"
             "dist.all_reduce(tensor)\n")
         self.fails("--nproc-per-node=2", script)
-        document = self.check_report(0, "had ended with exit code 0 before that: rank 1",
-                                     "next: see why rank 1 ended first, with exit code 0")
-        self.assertEqual(document["finished"], [1])
+        self.assertRegex(self.last, r"FAILED: rank 1 \(pid \d+\) did not come to (all_reduce|a collective): it had ended with "
+                                    r"exit code 0; rank 0 .* waited for it and exited with code 1")
+        self.assertIn("\n  next: see why rank 1 ended before the others", self.last)
+        self.assertEqual(self.report()["finished"], [1])
 
     def test_a_rank_that_has_ended_well_before_others_waited_for_it_is_named(self):
         worker = ('[ $RANK = 1 ] && touch gone && exit 0; while ! [ -e gone ]; do sleep 0.02; done; sleep 0.3; '
