@@ -7,6 +7,7 @@ import array
 import ctypes
 import importlib.util
 import io
+import mmap
 import os
 import pathlib
 import re
@@ -30,8 +31,8 @@ PR_SET_CHILD_SUBREAPER = 36
 VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_PORT")
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("template", SOURCE)
+def load(source=SOURCE):
+    spec = importlib.util.spec_from_file_location(source.stem, source)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -41,7 +42,8 @@ def archive():
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as out:
         out.writestr("sitecustomize.py", SOURCE.read_text())
-        out.writestr("ddprun_memory.py", SOURCE.with_name("template_memory.py").read_text())
+        for name in ("memory", "pages"):
+            out.writestr(f"ddprun_{name}.py", SOURCE.with_name(f"template_{name}.py").read_text())
     file = os.memfd_create("archive", 0)
     os.write(file, data.getvalue())
     return file
@@ -471,6 +473,80 @@ class SameTest(TemplateCase):
             own.close()
         self.assertEqual([os.waitpid(pid, 0)[1] >> 8 for pid in pids], [127, 127])
         self.assertFalse((self.folder / "ran").exists())
+
+
+def joins_pages():
+    """Whether this kernel does at all."""
+    pages = load(SOURCE.with_name("template_pages.py"))
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    with mmap.mmap(-1, 2 * pages.LARGE, flags=mmap.MAP_PRIVATE) as area:
+        area.write(b"1" * len(area))
+        first = ctypes.c_char.from_buffer(area)
+        at = -(-ctypes.addressof(first) // pages.LARGE) * pages.LARGE
+        del first
+        return pages.is_enabled() and libc.madvise(at, pages.LARGE, pages.MADV_COLLAPSE) == 0
+
+
+class PagesTest(TemplateCase):
+    SCRIPT = """
+        import hashlib, big
+        big.data[100] += b"own"
+        print(hashlib.sha256(b"".join(big.data)).hexdigest())
+        """
+
+    def large_kib(self, pid):
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return int(re.search(r"AnonHugePages: +(\d+)", rollup)[1])
+
+    @unittest.skipUnless(joins_pages(), "this kernel does not join pages")
+    def test_memory_in_large_pages(self):
+        self.file("lib/big.py", "data = [bytes([i % 251]) * 1000 for i in range(24_000)]")
+        warm = self.warm(self.SCRIPT, imports=("big",), env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        self.assertGreater(self.large_kib(warm.process.pid), 12_000)
+        waiting = warm.fork(1)
+        self.assertGreater(self.large_kib(waiting[0][0]), 12_000)
+        (seen,) = warm.begin(*waiting)
+        self.is_equal(seen, warm.cold())
+        self.is_equal(warm.run()[0], seen)  # the one before has changed only its own
+
+    @unittest.skipUnless(joins_pages(), "this kernel does not join pages")
+    def test_little_memory_comes_to_no_more(self):
+        """One page is used of each large one."""
+        self.file("lib/sparse.py", """
+            import ctypes
+            libc = ctypes.CDLL(None)
+            libc.mmap.restype = ctypes.c_void_p
+            libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+            at = libc.mmap(None, 1 << 30, 3, 0x22 | 0x4000, -1, 0)  # private, anonymous, no reserve
+            for page in range(at, at + (1 << 30), 2 << 20):
+                ctypes.memset(page, 1, 1)
+            """)
+        warm = self.warm("pass", imports=("sparse",), env={"PYTHONPATH": str(self.folder / "lib")})
+        warm.ready()
+        self.assertLess(self.large_kib(warm.process.pid), 100_000)
+
+    def test_what_lies_next_to_each_other(self):
+        pages = load(SOURCE.with_name("template_pages.py"))
+        step = pages.LARGE
+        self.assertEqual(list(pages.joined([])), [])
+        self.assertEqual(list(pages.joined([0])), [(0, step)])
+        self.assertEqual(list(pages.joined([step, 2 * step, 5 * step])), [(step, 2 * step), (5 * step, step)])
+
+    def test_where_the_machine_has_none(self):
+        pages = load(SOURCE.with_name("template_pages.py"))
+        pages.ENABLED = self.file("enabled", "always madvise [never]")
+        self.assertFalse(pages.is_enabled())
+        pages.join_pages(None)  # asks for nothing
+        pages.ENABLED = str(self.folder / "missing")
+        self.assertFalse(pages.is_enabled())
+
+    def test_where_the_kernel_says_nothing_of_pages(self):
+        pages = load(SOURCE.with_name("template_pages.py"))
+        pages.ENABLED = self.file("enabled", "[always] madvise never")
+        pages.PAGEMAP = str(self.folder / "missing")
+        pages.join_pages(ctypes.CDLL(None))  # asks for nothing, and does not fail
 
 
 class LearningTest(TemplateCase):

@@ -296,7 +296,8 @@ Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor
   if (!control) return control.error();
   Result<Fd> archive =
       file_with("template", archive_of({{"sitecustomize.py", kTemplateSource},
-                                        {"ddprun_memory.py", kTemplateMemorySource}}));
+                                        {"ddprun_memory.py", kTemplateMemorySource},
+                                        {"ddprun_pages.py", kTemplatePagesSource}}));
   if (!archive) return archive.error();
   Result<Fd> text = file_with("printed", "");
   if (!text) return text.error();

@@ -39,7 +39,7 @@ import os
 import sys
 
 CONTROL = 4
-ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with this file and template_memory.py in it
+ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with the three files of the template in it
 COMM = "/proc/self/comm"
 
 # What training programs come to import only in their first steps.
@@ -929,8 +929,8 @@ def set_environment(given, changes):
 
 
 class Template:
-    def __init__(self, socket_module, memory, control):
-        self.socket_module, self.memory = socket_module, memory
+    def __init__(self, socket_module, memory, pages, control):
+        self.socket_module, self.memory, self.pages = socket_module, memory, pages
         self.control = control
         self.pid = os.getpid()
         self.changes, self.known, self.missing = {}, {}, []
@@ -1021,6 +1021,7 @@ class Template:
         for file, known in self.known.items():
             if known is not None and known[0] >= started:
                 raise Refused(f"{file} has been changed just now")
+        self.pages.join_pages(self.libc)
 
     def be_next(self, descriptor, files):
         """In a fork: becomes the next template.  `files`: those of the workers."""
@@ -1276,10 +1277,11 @@ def main():
         arguments = fields[1 : 1 + int(fields[0])]
         os.execve(arguments[0], arguments, first_environment())  # Python may have set some itself
     try:
-        import ddprun_memory  # beside this file
+        import ddprun_memory  # both beside this file
+        import ddprun_pages
 
-        del sys.modules["ddprun_memory"]
-        template = Template(_socket, ddprun_memory, control)
+        del sys.modules["ddprun_memory"], sys.modules["ddprun_pages"]
+        template = Template(_socket, ddprun_memory, ddprun_pages, control)
         forget_archive()
         os.set_inheritable(CONTROL, False)
         real = template.begin(control.recv(most))

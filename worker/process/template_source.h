@@ -5,8 +5,9 @@
 
 namespace ddprun::process {
 
-// The texts of worker/process/template.py and template_memory.py.
+// The texts of worker/process/template.py, template_memory.py and template_pages.py.
 extern const std::string_view kTemplateSource;
 extern const std::string_view kTemplateMemorySource;
+extern const std::string_view kTemplatePagesSource;
 
 }  // namespace ddprun::process
