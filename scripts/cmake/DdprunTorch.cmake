@@ -10,10 +10,10 @@
 # torch that this was built with; the torch of the active Python ($VIRTUAL_ENV, then python3 on PATH;
 # it is asked without importing torch); the project's .venv.
 #
-# The installed package sets ddprun_built_torch, and what its messages call the way out.
+# The installed packages set what their messages call the way out; one that is built already, ddprun_built_torch.
 
 set(DDPRUN_TORCH_OLDEST 2.6)
-if(NOT DEFINED ddprun_built_torch)
+if(NOT DEFINED ddprun_without_runtime)
   set(ddprun_without_runtime "or configure with -DDDPRUN_RUNTIME=OFF to build without the C++ runtime")
   set(ddprun_get_torch "run scripts/setup, give its folder with -DDDPRUN_TORCH=<dir>")
 endif()
@@ -87,7 +87,7 @@ function(ddprun_check_torch folder out)
     file(STRINGS "${config}" old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0" LIMIT_COUNT 1)
     if(old_abi)
       message(FATAL_ERROR "torch ${version} in ${folder} is built with the old C++ ABI "
-        "(_GLIBCXX_USE_CXX11_ABI=0), which Debian's libraries do not have: install torch 2.7 or "
+        "(_GLIBCXX_USE_CXX11_ABI=0), with which this library cannot be linked: install torch 2.7 or "
         "newer or a cxx11-abi build of this version, ${ddprun_without_runtime}.")
     endif()
   endif()
@@ -155,7 +155,8 @@ if(EXISTS "${DDPRUN_TORCH_DIR}/lib/libtorch_cuda.so")
     file(STRINGS "${ddprun_half}" ddprun_needs_cccl REGEX "include <nv/target>" LIMIT_COUNT 1)
   endif()
   if(NOT ddprun_cuda_header OR NOT EXISTS "${ddprun_nvidia}/nccl/include/nccl.h")
-    message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h")
+    message(STATUS "no NCCL plug-in: ${ddprun_nvidia} lacks nccl.h or cuda_runtime.h (pip install what "
+      "this torch asks for of nvidia-nccl-cu* and nvidia-cuda-runtime*, and configure again)")
   elseif(NOT ddprun_crt)
     message(STATUS "no NCCL plug-in: crt/host_config.h is missing (pip install nvidia-cuda-crt)")
   elseif(ddprun_needs_cccl AND NOT ddprun_cccl)

@@ -168,7 +168,7 @@ class Portable:
              "-DCMAKE_EXE_LINKER_FLAGS=-pie -s -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now",
              "-DBoost_NO_BOOST_CMAKE=ON", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DDDPRUN_CCACHE=OFF",
              "-DDDPRUN_RUNTIME=OFF", "-DDDPRUN_TESTS=OFF"], self.log, env=self.env)
-        run(["ninja", "-C", build, f"-j{self.jobs}", *PROGRAMS], self.log, env=self.env)
+        run(["ninja", "-C", build, f"-j{self.jobs}", *PROGRAMS], self.log, env=self.env, shows=True)
         return build / "bin"
 
 
@@ -185,7 +185,7 @@ def fetch_zig(folder, log):
         run(["python3", "-m", "venv", scratch / "venv"], log)
         try:
             run([scratch / "venv/bin/python3", "-m", "pip", "install", "--no-input", "--no-deps", "--no-compile",
-                 "--progress-bar", "off", "--only-binary=:all:", "--target", scratch, f"ziglang=={ZIG}"], log)
+                 "--quiet", "--only-binary=:all:", "--target", scratch, f"ziglang=={ZIG}"], log, shows=True)
         except Failed as failure:
             raise NotFetched(f"could not install zig {ZIG} from the Python package index; is there a network? "
                              f"(details: {log})") from failure

@@ -21,19 +21,24 @@ def say(text):
     print(f"package: {text}", file=sys.stderr, flush=True)
 
 
-def run(command, log, *, cwd=None, env=None):
-    """Runs `command` with its output at the end of the file `log`; raises Failed where it fails."""
+def run(command, log, *, cwd=None, env=None, shows=False):
+    """Runs `command` with its output at the end of the file `log`; raises Failed where it fails.
+
+    `shows`: the output goes to the terminal instead, where stderr is one, so that it is seen how far a long step is."""
     command = [str(word) for word in command]
     log.parent.mkdir(parents=True, exist_ok=True)
+    shows = shows and sys.stderr.isatty()
     with log.open("a", encoding="utf-8") as output:
-        print("+", *command, file=output, flush=True)
+        print("+", *command, "(its output went to the terminal)" if shows else "", file=output, flush=True)
+        stream = sys.stderr if shows else output
         try:
             ended = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL,
-                                   stdout=output, stderr=output, check=False)
+                                   stdout=stream, stderr=stream, check=False)
         except OSError as error:
             raise Failed(f"could not run {command[0]}: {error.strerror}") from None
     if ended.returncode != 0:
-        raise Failed(f"{' '.join(command[:3])} ... failed with status {ended.returncode} (details: {log})")
+        details = "details above" if shows else f"details: {log}"
+        raise Failed(f"{' '.join(command[:3])} ... failed with status {ended.returncode} ({details})")
 
 
 def output_of(command, *, cwd=None):

@@ -57,9 +57,9 @@ class Project(unittest.TestCase):
         return subprocess.run(command, cwd=self.path, env=env | {"PYTHONPATH": str(self.site)} | environment,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
 
-    def configure(self, build, *options):
+    def configure(self, build, *options, **environment):
         root = self.run_it(self.python, "-m", "ddprun", "--cmake-dir").stdout.strip()
-        return self.run_it("cmake", "-G", "Ninja", "-B", build, f"-Dddprun_ROOT={root}", *options)
+        return self.run_it("cmake", "-G", "Ninja", "-B", build, f"-Dddprun_ROOT={root}", *options, **environment)
 
     def test_it_configures_and_its_program_compiles(self):
         """Each source of the library is there, and each header of ours that the program includes."""
@@ -109,8 +109,27 @@ class Project(unittest.TestCase):
             (fake / "share/cmake/Torch/TorchConfig.cmake").write_text(config, encoding="utf-8")
             run = self.configure("refused", f"-DDDPRUN_TORCH={fake}")
             self.assertNotEqual(run.returncode, 0)
-            self.assertRegex(" ".join(run.stderr.split()), said)
-            shutil.rmtree(self.path / "refused")
+            self.assert_advice(run, said)
+
+    def test_without_torch_it_says_where_to_get_it(self):
+        torch = self.site / "torch"
+        torch.rename(self.path / "torch elsewhere")
+        self.addCleanup((self.path / "torch elsewhere").rename, torch)
+        python = self.path / "other/bin/python3"  # which has none
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\n", encoding="utf-8")
+        python.chmod(0o755)
+        run = self.configure("refused", VIRTUAL_ENV=str(self.path / "other"), PATH=f"{python.parent}:{os.environ['PATH']}")
+        self.assertNotEqual(run.returncode, 0)
+        self.assert_advice(run, "no Python here has it: pip install torch, give its folder")
+
+    def assert_advice(self, run, said):
+        """`said`, and nothing of what only the repository has."""
+        text = " ".join(run.stderr.split())
+        self.assertRegex(text, said)
+        self.assertIn("or do without find_package(ddprun)", text)
+        self.assertNotRegex(text, "scripts/setup|DDPRUN_RUNTIME|Debian")
+        shutil.rmtree(self.path / "refused")
 
     def test_no_header_of_the_system_is_needed(self):
         """All of nlohmann/json, zlib and Gloo that the runtime includes is in the wheel."""

@@ -4,6 +4,7 @@
 what it refuses."""
 
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,20 @@ class Steps(unittest.TestCase):
             os.environ.pop("SOURCE_DATE_EPOCH", None)
             with self.assertRaisesRegex(Failed, "set SOURCE_DATE_EPOCH"):
                 source_time(self.path)
+
+    def test_a_terminal_sees_how_far_a_long_step_is(self):
+        log = self.path / "log"
+        step = ("import sys; sys.path.insert(0, sys.argv[1]); import steps, pathlib; "
+                "steps.run(['echo', sys.argv[3]], pathlib.Path(sys.argv[2]), shows=True)")
+        command = [sys.executable, "-B", "-c", step, ROOT / "scripts/packaging", log]
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        subprocess.run([*command, "seen"], stderr=slave, check=True)
+        os.close(slave)
+        self.assertEqual(os.read(master, 100), b"seen\r\n")
+        self.assertEqual(log.read_text(encoding="utf-8"), "+ echo seen (its output went to the terminal)\n")
+        subprocess.run([*command, "logged"], stderr=subprocess.DEVNULL, check=True)
+        self.assertTrue(log.read_text(encoding="utf-8").endswith("\nlogged\n"))
 
     def test_a_folder_that_was_not_finished_is_not_there(self):
         with self.assertRaises(KeyError):

@@ -259,6 +259,9 @@ class Python(Installed):
     def test_python_knows_version_and_place(self):
         run = self.run_python("-c", "import ddprun; print(ddprun.__version__, ddprun.bin_path(), ddprun.bin_path('ddpd'))")
         self.assertEqual(run.stdout, f"{VERSION} {self.bin}/ddprun {self.bin}/ddpd\n", run.stderr)
+        run = self.run_python("-c", "import ddprun; print(ddprun.cmake_prefix_path)")
+        self.assertTrue(Path(run.stdout.strip(), "ddprunConfig.cmake").is_file() or
+                        list(Path(run.stdout.strip()).rglob("ddprunConfig.cmake")), run.stdout + run.stderr)
         self.assertIn("ValueError: program='sh' is not one of", self.run_python("-c", "import ddprun; ddprun.bin_path('sh')").stderr)
 
     def test_a_program_that_is_gone_is_one_line(self):

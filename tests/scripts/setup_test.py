@@ -36,6 +36,8 @@ STUBS = {
           "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python3"; touch "$3/pyvenv.cfg" ;;
           "-m pip install "*)
             echo "install $*" >>"$CALLS"
+            echo "in $TMPDIR" >>"$CALLS"
+            touch "$TMPDIR/unpacked"
             case "$PIP" in
               works) touch "$(dirname "$0")/has_torch" ;;
               hangs) touch "$WHEEL.started"; exec sleep 60 ;;
@@ -86,6 +88,8 @@ class Setup(ScratchCheckout):
         self.assertEqual((first.returncode, first.stderr), (0, ""))
         self.assertEqual(len(self.digits.read_text().splitlines()), 1797)
         self.assertEqual(os.listdir(self.digits.parent), ["digits.csv"])
+        self.assertIn(f"in {self.venv}/tmp\n", self.calls.read_text())  # gigabytes, if it is interrupted
+        self.assertFalse((self.venv / "tmp").exists())
         calls = self.calls.read_text()
         second = self.run_script()
         self.assertEqual((second.returncode, second.stdout, second.stderr), (0, "", ""))

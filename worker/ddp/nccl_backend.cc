@@ -88,7 +88,11 @@ class BackendOfSeveralGpus : public shm::Forwarding {
 
 const NcclInterface& load_plugin() {
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw DdpError("cannot load the NCCL plug-in: " + load_problem());
+  if (library == nullptr) {
+    throw DdpError("cannot load the NCCL plug-in: " + load_problem() +
+                   "; if it is missing, it was not built: the line 'no NCCL plug-in' of the "
+                   "configuration says why");
+  }
   auto* entry = reinterpret_cast<const NcclInterface* (*)()>(::dlsym(library, kNcclEntry));
   if (entry == nullptr) {
     throw DdpError(std::string(kLibrary) + " is not the NCCL plug-in: " + load_problem());

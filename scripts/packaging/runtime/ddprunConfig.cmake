@@ -19,6 +19,7 @@ if(EXISTS "${ddprun_third_party}/gloo")
   find_path(DDPRUN_GLOO_INCLUDE gloo/rendezvous/store.h
     HINTS "${DDPRUN_TORCH}/include" "${ddprun_third_party}/gloo" NO_DEFAULT_PATH)
 endif()
+set(ddprun_get_torch "pip install torch, give its folder with -DDDPRUN_TORCH=<dir>")
 set(ddprun_without_runtime "or do without find_package(ddprun)")
 include("${ddprun_package}/runtime/scripts/cmake/DdprunTorch.cmake")
 set_target_properties(ddprun_c10 ddprun_torch PROPERTIES IMPORTED_GLOBAL TRUE)
