@@ -73,6 +73,7 @@ CoordinatorService::CoordinatorService(asio::any_io_executor executor, ServiceCo
         failed("the coordinator has failed: " + text_of(std::move(error)));
       }) {
   state_.only_run = config_.only_run;
+  state_.guarded_run = config_.guarded_run;
 }
 
 CoordinatorService::~CoordinatorService() = default;

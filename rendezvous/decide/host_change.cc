@@ -9,6 +9,7 @@
 
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/seating.h"
+#include "store/base/endpoint.h"
 
 namespace ddprun::rendezvous::coordinator {
 namespace {
@@ -195,6 +196,12 @@ std::optional<MonoTime> round_heard_at(const State& state) {
   return heard_in_round_at(state.quorum, present_nodes(state));
 }
 
+// Nobody here has said a word of any, and no run file was found.
+bool knows_no_round(const State& state) {
+  return state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
+         !state.had_round;
+}
+
 }  // namespace
 
 RoundId known_round(const request::Join& join) {
@@ -296,9 +303,7 @@ void note_died(State& state) {
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
-  bool is_new = state.quorum.bodies.empty() && state.quorum.gone.empty() && !state.quorum.seen &&
-                !state.had_round;
-  if (is_new && is_at_first_endpoint(state)) return std::vector<Body>{};
+  if (knows_no_round(state) && is_at_first_endpoint(state)) return std::vector<Body>{};
   std::vector<Present> present = present_nodes(state);
   bool is_fenced = now < fence(state);
   auto bodies = is_fenced ? basis_without_gone(state, present, now)
@@ -315,6 +320,13 @@ bool waits_for_first_endpoint(const State& state) {
   if (is_at_first_endpoint(state)) return false;
   auto bodies = basis(state.quorum, present_nodes(state));
   return bodies && needs_nobody(state.quorum, *bodies);
+}
+
+MonoTime first_round_fence(const State& state) {
+  if (!may_change_host(state) || state.is_guarded || !knows_no_round(state)) return MonoTime::min();
+  bool is_one_machine = std::ranges::all_of(
+      state.nodes, [](const auto& node) { return is_loopback_host(node.second.join.address); });
+  return is_one_machine ? MonoTime::min() : fence_after(state, state.gathering_since);
 }
 
 std::optional<Lack> lacking_now(const State& state) {

@@ -55,6 +55,9 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now);
 bool waits_for_first_endpoint(const State& state);
 // Of these: what too few nodes are here for.
 std::optional<Lack> lacking_now(const State& state);
+// Fewer than all nodes do not begin a run before: another host may have been here, which has lost
+// what it knew with its machine.  By then its workers are dead, or their present host has knocked.
+MonoTime first_round_fence(const State& state);
 // The last round that the nodes here know, if there would be enough of them for the next one, but
 // too few to go on, and for long: twice as long each time that they have come back from where they
 // were sent for this (quorum.h).

@@ -96,7 +96,8 @@ void Rounds::form_if_due() {
     form();
   } else if (!state_.last_call) {
     Duration timeout = state_.policy.last_call_timeout;
-    state_.last_call = now_ + (state_.had_round ? std::min(kShortLastCall, timeout) : timeout);
+    if (state_.had_round) timeout = std::min(kShortLastCall, timeout);
+    state_.last_call = std::max(now_ + timeout, first_round_fence(state_));
     if (state_.last_call <= now_) form();
   } else if (now_ >= *state_.last_call) {
     form();

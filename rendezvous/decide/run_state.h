@@ -183,6 +183,7 @@ struct State {
   MonoTime told_of_other_at = MonoTime::min();  // that another start goes on
   bool has_lost_finished = false;               // of this round a node that had succeeded has gone
   bool is_left_to_others = false;               // by its host, which goes: they find another one
+  bool is_guarded = false;  // by a registry: no second first round begins beside this run's
   FormerRounds former;
   Quorum quorum;
   Contacts contacts;

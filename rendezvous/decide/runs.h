@@ -126,6 +126,7 @@ struct State {
   // A run whose id no later one has, that of the host's own step: who comes to it late, and was
   // never part of it, hears how it ended.  Empty: none.
   std::string only_run;
+  std::string guarded_run;        // whose first round a registry lets only one host begin
   std::set<std::string> gone;     // nodes of it that have said their last word
   std::deque<Verdict> verdicts;   // oldest first
   std::deque<Past> pasts;         // oldest first

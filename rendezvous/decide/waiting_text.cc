@@ -121,9 +121,12 @@ std::string waiting_text(const State& state) {
            names_of(state, [](const Node&) { return true; }) +
            "); waiting for a further sign of life of each";
   }
-  return "waiting for nodes: " + std::to_string(state.nodes.size()) + " of " +
-         range(state.settings) + " joined (" + names_of(state, [](const Node&) { return true; }) +
-         ")";
+  bool is_fenced = has_all && state.last_call && *state.last_call == first_round_fence(state);
+  const std::string what =
+      is_fenced ? "waiting for all nodes, or until no worker of an earlier host here can live: "
+                : "waiting for nodes: ";
+  return what + std::to_string(state.nodes.size()) + " of " + range(state.settings) + " joined (" +
+         names_of(state, [](const Node&) { return true; }) + ")";
 }
 
 std::string beside_text(const State& state) {

@@ -29,9 +29,10 @@ struct Place : test::OneRun {
   explicit Place(const std::string& name_, std::uint64_t order = 0) : name(name_) {
     on(runs::event::Begun{.files = {}, .name = name, .order = order});
   }
+  bool is_one_machine = false;  // the nodes that come are on the host's
   request::Join join_of(const std::string& node) const {
     return {.host = node.substr(0, node.find('.')),
-            .address = node,
+            .address = is_one_machine ? "127.0.0.1" : node,
             .settings = {.min_nodes = 1, .max_nodes = 3},
             .policy = {.last_call_timeout = 0s},
             .store_port = 1000,
@@ -630,6 +631,52 @@ TEST_CASE("Host change: a second start of a run ends when the first is heard to 
   }
 }
 
+// As it may be in a container that takes the place of the one which hosted.
+TEST_CASE(
+    "Host change: fewer than all nodes begin no run while workers of a host before may live") {
+  Place fresh("x@0");
+  auto comes = [&](const std::string& node, const std::string& address) {
+    request::Join join = fresh.join_of(node);
+    join.address = address;
+    join.policy.last_call_timeout = 300ms;
+    fresh.says(node, join);
+  };
+  const Policy policy;
+  const Duration fence = policy.lease() + policy.silence_limit() * 3 / 5;
+  SUBCASE("they wait for the end of its lease, or for all") {
+    comes("x.0", "node-x");
+    comes("y.0", "10.0.0.2");
+    CHECK_FALSE(fresh.has_begun_after(fence - 200ms, {"x.0", "y.0"}));
+    SUBCASE("that is over") {
+      CHECK(fresh.has_begun_after(400ms, {"x.0", "y.0"}));
+    }
+    SUBCASE("all are there") {
+      comes("z.0", "10.0.0.3");
+      CHECK(fresh.told<command::Round>() == 3);
+    }
+    SUBCASE("its nodes have another host, which knocks") {
+      Place old("b@1", 1);
+      old.now = fresh.now;
+      old.joins_from("b.1", kRound, 0s);
+      old.joins_from("c.1", kRound, 0s);
+      auto knock = runs::knock(old.state, "job", {"b", 7}, {"x", 7}, old.now.mono);
+      REQUIRE(knock);
+      fresh.says("b.knock", *knock);
+      fresh.on(runs::event::Answered{"job", command::Moved{.to = {"b", 7}}});
+      CHECK_FALSE(fresh.has_begun_after(1s, {"x.0", "y.0"}));
+    }
+  }
+  SUBCASE("not where a registry lets one host begin only") {
+    fresh.state.guarded_run = "job";
+    comes("x.0", "node-x");
+    CHECK(fresh.has_begun_after(400ms, {"x.0"}));
+  }
+  SUBCASE("not on one machine") {
+    comes("x.0", "127.0.0.1");
+    CHECK(fresh.has_begun_after(400ms, {"x.0"}));
+  }
+}
+
 TEST_CASE("Host change: a host that waits gives way to one that has the run") {
   Place waiting("a@0");
   auto join = waiting.join_of("x.0");
@@ -947,6 +994,7 @@ TEST_CASE("Host change: a run that was killed as a whole begins anew on its mach
 
 TEST_CASE("Host change: rounds of two starts at one coordinator have names of their own") {
   Place place("a@0");
+  place.is_one_machine = true;
   place.says("a.0", place.join_of("a.0"));
   CHECK(place.run().round == 0);
   auto begins_anew = [&] {
@@ -1045,6 +1093,7 @@ TEST_CASE("Host change: an agent that died is not yet gone while its node is her
 
 TEST_CASE("Host change: what is left of a run of the same id says nothing of this one") {
   Place place("a@0");
+  place.is_one_machine = true;
   request::Join join = place.join_of("a.0");
   join.settings.min_nodes = 2;
   join.died.push_back(died("q", {.number = 9, .by = "z@7"}, 5));
@@ -1057,11 +1106,11 @@ TEST_CASE("Host change: what is left of a run of the same id says nothing of thi
 
 TEST_CASE("Host change: the lease stays what other hosts know it to be") {
   Place place("a@0");
+  place.is_one_machine = true;
   request::Join join = place.join_of("a.0");
   join.settings.min_nodes = 2;
   place.says("a.0", join);
   place.state.runs.at("job").lost_rounds = 5;
-  join.address = "b.0";
   join.host = "b";
   join.is_host = false;
   place.says("b.0", join);

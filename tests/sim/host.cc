@@ -31,6 +31,7 @@ void Host::begin() {
     begun.order = order_;
     begun.is_daemon = world_.scenario.daemons > 0;
   }
+  if (world_.scenario.has_registry) state_.guarded_run = kRun;
   for (const RunFile& file : found) {
     found_starts.insert(file.run_uuid);
     begun.files.push_back(file);

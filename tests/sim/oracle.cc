@@ -168,7 +168,8 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
                          const coordinator::State& state, const Published& round) {
   const command::Round& first = round.front().second;
   if (book.number && first.number == *book.number) return;  // again, to a node that missed it
-  check_all_dead(host, run, first.run_uuid);
+  check_all_dead(host, run, first.run_uuid,
+                 static_cast<int>(round.size()) >= state.settings.max_nodes);
   require(!book.number || first.number > *book.number, "a round number that does not grow");
   auto size = static_cast<int>(round.size());
   require(size >= state.settings.min_nodes && size <= state.settings.max_nodes,
@@ -290,23 +291,29 @@ void Oracle::check_recipients(const std::string& run, const coordinator::State& 
 }
 
 // When a round is published, no worker of an earlier one lives anywhere, but for those that are
-// held.  Where the host may change, another start of the run that knows nothing of the first may
-// begin at the endpoint; with a registry no such start does.
-void Oracle::check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid) {
+// held.  See may_begin_twice() for another start of the run that knows nothing of the first.
+void Oracle::check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid,
+                            bool has_all) {
   for (const auto& node : world_.nodes) {
     std::string its = node->round() ? rounds_[*node->round()].run_uuid : "";
     bool is_other_start = its != run_uuid && !host.found_starts.contains(its);
-    if (may_begin_twice() && is_other_start) continue;
+    if (is_other_start && may_begin_twice(has_all)) continue;
     bool is_alive = node->plan().run == run && node->workers_alive() > 0 && !node->is_held();
     require(!is_alive, node->process().name + " still runs workers of an earlier round");
   }
 }
 
-// Of several endpoints only the first begins a run, and what it knows is lost with its machine
-// only.
-bool Oracle::may_begin_twice() const {
+// Where the host may change and its machine has forgotten the run, another start of it may begin at
+// the endpoint: with all nodes at once, or if the present host's knocks do not come there.  With a
+// registry no such start does.  Of several endpoints only the first begins a run, and what it knows
+// is lost with its machine only.
+bool Oracle::may_begin_twice(bool has_all) const {
   const Scenario& scenario = world_.scenario;
   if (!scenario.has_stand_ins || scenario.has_registry) return false;
+  bool is_cut = std::ranges::any_of(scenario.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::Cut || fault.kind == FaultKind::FallApart;
+  });
+  if (!has_all && !is_cut) return false;
   return scenario.daemons == 0 || std::ranges::any_of(scenario.faults, [&](const Fault& fault) {
            return fault.kind == FaultKind::LoseMachine && fault.target % scenario.machines == 0;
          });
@@ -316,7 +323,9 @@ void Oracle::goes_on(const Node& node) {
   if (!node.round() || node.workers_alive() == 0) return;
   const PublishedRound& its = rounds_[*node.round()];
   for (std::size_t later = *node.round() + 1; later < rounds_.size(); ++later) {
-    bool may_be_other = world_.scenario.has_registry || may_begin_twice();
+    auto size = static_cast<int>(rounds_[later].members.size());
+    bool may_be_other =
+        world_.scenario.has_registry || may_begin_twice(size >= node.plan().settings.max_nodes);
     bool is_other_start = may_be_other && rounds_[later].run_uuid != its.run_uuid;
     require(rounds_[later].run != its.run || is_other_start,
             node.process().name + " goes on with round " + std::to_string(its.number) +

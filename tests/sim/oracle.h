@@ -94,8 +94,9 @@ class Oracle {
   bool is_flapping(const rendezvous::coordinator::State& state, const std::string& host) const;
   void check_recipients(const std::string& run, const rendezvous::coordinator::State& state,
                         const Published& round);
-  bool may_begin_twice() const;
-  void check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid);
+  bool may_begin_twice(bool has_all) const;
+  void check_all_dead(const Host& host, const std::string& run, const std::string& run_uuid,
+                      bool has_all);
   void check_state(const rendezvous::coordinator::State& state);
   void check_waits(Host& host, RunBook& book, const rendezvous::coordinator::State& state);
   int budget() const;
