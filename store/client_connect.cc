@@ -21,6 +21,7 @@
 #include "store/base/fd.h"
 #include "store/client.h"
 #include "store/clock.h"
+#include "store/greeting.h"
 #include "store/http.h"
 #include "store/resolver.h"
 #include "store/socket.h"
@@ -226,12 +227,11 @@ Async<std::unique_ptr<Client>> Client::adopt(asio::any_io_executor executor, Fd 
 // The handshake, and a PING that shows whether the peer knows the protocol.
 Async<void> Client::greet(MonoTime deadline) {
   what_ = "shake hands";
-  constexpr std::uint32_t kNonce = 0x64647072;
   auto sent = co_await send(request::Validate{});
-  if (sent) sent = co_await send(request::Ping{kNonce});
+  if (sent) sent = co_await send(request::Ping{kOwnGreeting});
   if (!sent) co_return sent;
   MonoTime patience = mono_now() + config_.greeting_timeout;
-  Result<std::string> echo = co_await read(sizeof kNonce, std::min(deadline, patience));
+  Result<std::string> echo = co_await read(sizeof kOwnGreeting, std::min(deadline, patience));
   bool is_mute = !echo && echo.error().code == Errc::TimedOut && patience < deadline;
   // Most HTTP servers go on waiting for the end of a line.
   bool said_nothing = !echo && echo.error().code == Errc::TimedOut && input_.empty();
@@ -241,7 +241,8 @@ Async<void> Client::greet(MonoTime deadline) {
     bool is_http = co_await speaks_http(socket_.get_executor(), address);
     if (is_http) co_return stranger("it speaks HTTP");
   }
-  bool is_other = echo ? std::memcmp(echo->data(), &kNonce, sizeof kNonce) != 0 : !input_.empty();
+  bool is_other =
+      echo ? std::memcmp(echo->data(), &kOwnGreeting, sizeof kOwnGreeting) != 0 : !input_.empty();
   if (is_other) co_return stranger("it answered '" + printable(input_) + "'");
   if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
   if (!echo) co_return echo.error();

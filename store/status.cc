@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "store/clock.h"
+#include "store/greeting.h"
 #include "store/socket.h"
 
 namespace ddprun::store {
@@ -18,6 +19,10 @@ constexpr std::size_t kShownNames = 8;
 // Of a page that costs more than this.
 constexpr Duration kMuch = std::chrono::microseconds(100);
 constexpr int kTimesItsCost = 20;
+
+std::optional<std::uint32_t> pid_of(const Session& session) {
+  return session.nonce == kOwnGreeting ? std::nullopt : session.nonce;
+}
 
 Page later(std::string why) {
   return {.status = 503, .body = std::move(why), .retry_after_s = 1};
@@ -282,12 +287,13 @@ std::size_t Status::wait_count() const {
 std::vector<Waiter> Status::waiters(MonoTime now) const {
   std::vector<Waiter> waiters;
   namespaces_.for_each([&](const Namespace& ns) {
+    if (ns.is_reserved) return;
     std::size_t room = kShownWaits - waiters.size();
     for (PendingWait& pending : ns.keyspace.pending(room, kShownNames)) {
       const Session* session = sessions_.find(pending.client);
       if (session == nullptr || session->is_own()) continue;
       waiters.push_back({.peer = peer_of(session->fd.get()),
-                         .pid = session->nonce,
+                         .pid = pid_of(*session),
                          .namespace_name = ns.name,
                          .missing = std::move(pending.missing),
                          .missing_count = pending.missing_count,

@@ -77,7 +77,8 @@ class Status {
 
   JoinProgress join_progress();
 
-  // Who waits for what; the first 1,000.
+  // Who waits for what; the first 1,000.  Agents, which wait in reserved namespaces for what they
+  // are told, are left out.
   std::vector<Waiter> waiters(MonoTime now) const;
 
   // When the last of them connected, if the whole world was announced and has connected.

@@ -325,6 +325,16 @@ TEST_SUITE("store/client") {
     CHECK(passed == "done");
   }
 
+  TEST_CASE_FIXTURE(Connected, "what our client greets with is not taken for its process id") {
+    std::string waited;
+    tasks.spawn(note(client->wait({"k"}, kLimit), waited));
+    run_until([&] { return !server->waiters().empty(); });
+    CHECK_FALSE(server->waiters().front().pid.has_value());
+    CHECK(outcome_of(other->set("k", "v")) == "done");
+    run_until([&] { return !waited.empty(); });
+    CHECK(waited == "done");
+  }
+
   TEST_CASE_FIXTURE(Connected, "a wait that times out says so, and leaves the connection usable") {
     CHECK(outcome_of(client->get("k", 1ms)) == "get 'k'" + where() + ": timed out after 1 ms");
     CHECK(outcome_of(client->wait({"a", "b"}, 0s)) ==

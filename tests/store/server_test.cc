@@ -170,6 +170,26 @@ TEST_SUITE("store/server") {
     CHECK(waiter.receive(8 + 4 + 1).back() == kStopWaiting);
   }
 
+  TEST_CASE("who waits in a reserved namespace is no worker, and is not listed") {
+    RunningServer server;
+    server.ask([](Server& store) {
+      store.reserve_namespace("runs");
+      return 0;
+    });
+    RawClient node = client_of(server);
+    CHECK(node.send(request::EnterNamespace{"runs"}).receive_byte() == kReady);
+    node.send(request::Ping{17}).send(request::Wait{kKey});
+    RawClient member = client_of(server);
+    CHECK(member.send(request::EnterNamespace{"run7"}).receive_byte() == kReady);
+    member.send(request::Ping{18}).send(request::Wait{kKey});
+    auto waits = [](Server& store) { return store.namespaces().wait_count() == 2; };
+    REQUIRE(server.becomes_true(waits));
+    auto waiters = server.ask([](Server& store) { return store.waiters(); });
+    REQUIRE(waiters.size() == 1);
+    CHECK(waiters[0].pid == 18);
+    CHECK(waiters[0].namespace_name == "run7");
+  }
+
   TEST_CASE("without pages, HTTP is closed like any other stranger") {
     RunningServer server({.serves_http = false});
     RawClient browser(server.port());
