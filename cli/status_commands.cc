@@ -12,6 +12,7 @@
 
 #include "cli/json_fields.h"
 #include "cli/status_text.h"
+#include "cli/wait_text.h"
 #include "store/base/time.h"
 
 namespace ddprun::cli {
@@ -94,7 +95,7 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
   Lines lines = wait_lines(*page, question.run);
   Json json = wait_json(*page, question.run);
   // The store at the rendezvous has the waits of the static backend's workers.
-  Lines here = store_wait_lines(*page);
+  Lines here = store_wait_lines(*page, *page, question.run);
   lines.insert(lines.end(), here.begin(), here.end());
   for (Json& run : json) {
     Result<Json> store = store_of(run);
@@ -105,13 +106,16 @@ Result<void> show_waits(const StatusQuestion& question, std::ostream& out) {
                       to_string(store.error()) + ")");
       continue;
     }
-    for (const std::string& line : store_wait_lines(*store)) {
+    const Json& id = field(run, "run");
+    for (const std::string& line :
+         store_wait_lines(*store, *page, id.is_string() ? id.get<std::string>() : "")) {
       bool is_said = std::ranges::find(lines, line) != lines.end();  // this store is the workers'
       if (!is_said) lines.push_back(name + line);
     }
     if (!store->is_object()) continue;
     run["expected"] = store->value("expected", Json());
     run["waiting"] = store->value("waiting", Json());
+    if (store->contains("waiting_count")) run["waiting_count"] = (*store)["waiting_count"];
   }
   if (question.as_json) {
     out << dump(json, 2) << '\n';

@@ -269,11 +269,6 @@ int badness(const Rank& rank) {
   return state == "succeeded" ? 3 : state == "waiting" ? 1 : 0;
 }
 
-// "rank 2" before "rank 10".
-bool is_shorter_or_before(const std::string& left, const std::string& right) {
-  return std::pair(left.size(), left) < std::pair(right.size(), right);
-}
-
 }  // namespace
 
 Lines elsewhere_lines(const Json& page, std::string_view run) {
@@ -379,34 +374,6 @@ Lines wait_lines(const Json& page, std::string_view run) {
       lines.push_back(text(*each, "run") + ": " + text(node, "host") + " is " + state +
                       ", last heard " + for_seconds(number(node, "silent_s").value_or(0)) + " ago");
     }
-  }
-  return lines;
-}
-
-Lines store_wait_lines(const Json& store) {
-  Lines lines;
-  const Json& expected = field(store, "expected");
-  std::vector<Json> in_order;
-  for (const Json& missing : field(expected, "missing")) in_order.push_back(missing);
-  std::ranges::stable_sort(in_order, is_shorter_or_before,
-                           [](const Json& missing) { return text(missing, "name"); });
-  for (const Json& missing : in_order) {
-    lines.push_back(text(missing, "name") + " (pid " + std::to_string(count(missing, "pid")) +
-                    " on " + text(missing, "host") + ") has not connected");
-  }
-  const auto shown = static_cast<std::int64_t>(in_order.size());
-  if (std::int64_t more = count(expected, "missing_count") - shown; more > 0)
-    lines.push_back(std::to_string(more) + " more have not connected");
-  for (const Json& waiter : field(store, "waiting")) {
-    if (text(waiter, "namespace").starts_with("ddprun")) continue;  // the agents, as always
-    std::string names;
-    for (const Json& name : field(waiter, "missing")) {
-      if (name.is_string())
-        names += (names.empty() ? "" : ", ") + printable(name.get<std::string>());
-    }
-    std::string pid = number(waiter, "pid") ? "pid " + std::to_string(count(waiter, "pid")) : "";
-    lines.push_back(text(waiter, "peer") + (pid.empty() ? "" : " (" + pid + ")") + " has waited " +
-                    for_seconds(number(waiter, "waiting_ms").value_or(0) / 1000) + " for " + names);
   }
   return lines;
 }

@@ -19,9 +19,8 @@ Lines status_lines(const Json& page, std::string_view run);
 Lines node_lines(const Json& page, std::string_view run);
 Lines rank_lines(const Json& page, std::string_view run);
 Lines report_lines(const Json& page, std::string_view run);
-// `store`: the page of the workers' store, where that could be read; else why not.
+// For which nodes is waited; wait_text.h has who waits at a store.
 Lines wait_lines(const Json& page, std::string_view run);
-Lines store_wait_lines(const Json& store);
 
 // One screen: the status, and below it as many ranks as fit, those with something wrong first.
 Lines screen(const Json& page, std::string_view run, std::size_t columns, std::size_t rows);

@@ -60,8 +60,12 @@ Json decode(std::string_view text, std::uint64_t round) {
   Json expected = {{"missing_count", reader.number("missing_count", 0, kMost)},
                    {"missing", reader.list("missing", kMaxSaidWorkers, read_worker)}};
   Json waiting = reader.list("waiting", kMaxSaidWaits, read_wait);
+  bool is_counted = reader.has("waiting_count");  // not by older nodes
+  Json waiting_count = is_counted ? Json(reader.number("waiting_count", 0, kMost)) : Json();
   if (!reader.problem().empty() || said_of != round) return {};
-  return {{"expected", std::move(expected)}, {"waiting", std::move(waiting)}};
+  return {{"expected", std::move(expected)},
+          {"waiting", std::move(waiting)},
+          {"waiting_count", std::move(waiting_count)}};
 }
 
 }  // namespace
@@ -83,13 +87,16 @@ std::string encode_waits(std::uint64_t round, const store::JoinProgress& progres
   for (const store::Waiter& waiter : waiters)
     if (waiter.namespace_name.empty()) longest.push_back(&waiter);
   std::ranges::stable_sort(longest, std::greater(), &store::Waiter::since);
+  json["waiting_count"] = longest.size();
+  Json& waiting = json["waiting"];
   for (const store::Waiter* waiter : longest) {
-    if (json["waiting"].size() == kMaxSaidWaits) break;
-    json["waiting"].push_back(said(*waiter));
-    if (!waiter->pid) json["waiting"].back().erase("pid");
+    if (waiting.size() == kMaxSaidWaits) break;
+    waiting.push_back(said(*waiter));
+    if (!waiter->pid) waiting.back().erase("pid");
   }
-  while (written(json).size() > kMaxWaitsBytes && !json["waiting"].empty())
-    json["waiting"].erase(json["waiting"].size() - 1);
+  while (written(json).size() > kMaxWaitsBytes && !waiting.empty())
+    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(waiting.size() * 7 / 8),
+                  waiting.end());
   return written(json);
 }
 

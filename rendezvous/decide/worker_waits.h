@@ -24,7 +24,7 @@ namespace ddprun::rendezvous {
 // bytes.
 inline constexpr std::size_t kMaxWaitsBytes = 32 * 1024;
 inline constexpr std::size_t kMaxSaidWorkers = 64;
-inline constexpr std::size_t kMaxSaidWaits = 32;
+inline constexpr std::size_t kMaxSaidWaits = 256;
 inline constexpr std::size_t kMaxSaidNames = 4;
 inline constexpr std::size_t kMaxWaitNameBytes = 160;
 
@@ -33,8 +33,8 @@ std::string encode_waits(std::uint64_t round, const store::JoinProgress& progres
                          const std::vector<store::Waiter>& waiters);
 
 // `expected` and `waiting` as /status of that store has them (store/PROTOCOL.md), of the run's
-// present round; null where nothing is known.  `text_of` is what a node has said, which may be a
-// stranger's: texts are quoted and cut.
+// present round, and `waiting_count`, with those that are not said; null where nothing is known.
+// `text_of` is what a node has said, which may be a stranger's: texts are quoted and cut.
 nlohmann::json worker_waits(const coordinator::State& run,
                             const std::function<std::string(const std::string& node)>& text_of);
 
