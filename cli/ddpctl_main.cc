@@ -2,7 +2,8 @@
 //
 // ddpctl: looks at runs, and at what they leave behind.
 //
-//   ddpctl status|nodes|ranks|waits|report|explain|watch [--run ID] [--json] ENDPOINT
+//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] ENDPOINT
+//   ddpctl explain [--run ID] [--json] ENDPOINT|LOGDIR
 //   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
 //   ddpctl timeline [--run ID] [--output FILE] ENDPOINT|LOGDIR
 //   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
@@ -101,7 +102,8 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
   add("ranks", ddprun::cli::show_ranks, "Each worker, as its node saw it last");
   add("waits", ddprun::cli::show_waits, "For whom is waited: nodes, workers, keys");
   add("report", ddprun::cli::show_report, "The failures of workers so far");
-  add("explain", ddprun::cli::show_explanation, "Why a run was stopped last, or has ended");
+  add("explain", ddprun::cli::show_explanation,
+      "Why a run was stopped last, or has ended; instead of ENDPOINT also a log folder");
   add("stacks", ddprun::cli::show_stacks, "Where the workers are now, by their stacks",
       "Which run, where several meet")
       ->add_option_function<std::string>(

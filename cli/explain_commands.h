@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// `ddpctl explain ENDPOINT`: why runs were stopped last, or have ended.
+// `ddpctl explain ENDPOINT|LOGDIR`: why runs were stopped last, or have ended.
 #pragma once
 
 #include <iosfwd>
@@ -12,7 +12,8 @@ namespace ddprun::cli {
 
 // Of each run that meets there; where none does, of the one that ended last.  Fails as
 // show_status() does, and with Errc::InvalidInput where the run that is asked for is not known
-// there.
+// there.  Of a folder: by the report.json in it (log_folder_file.h), with Errc::InvalidInput where
+// there is none.
 Result<void> show_explanation(const StatusQuestion& question, std::ostream& out);
 
 }  // namespace ddprun::cli

@@ -160,7 +160,98 @@ void add_since(const Json& run, const Turn& turn, Lines& lines) {
     lines.push_back("since then: " + waits);
 }
 
+// "rank 1 (node2, pid 7) did not come to all_reduce: it sleeps in load (data.py:40)"; empty: nobody
+// is suspected.
+std::string suspects_text(const Json& failure) {
+  std::string line;
+  std::string waited_in = text(failure, "waited_in");
+  for (const Json& suspect : field(failure, "suspects")) {
+    std::string where = text(suspect, "node");
+    if (number(suspect, "pid"))
+      where += (where.empty() ? "pid " : ", pid ") + std::to_string(count(suspect, "pid"));
+    line += (line.empty() ? "rank " : "; rank ") + std::to_string(count(suspect, "rank")) +
+            (where.empty() ? "" : " (" + where + ")") +
+            (is_set(suspect, "has_come") ? " did not come to " : " never reached ") +
+            (waited_in.empty() ? "what the others waited for" : waited_in);
+    if (std::string doing = text(suspect, "doing"); !doing.empty()) line += ": it " + doing;
+  }
+  auto more = count(failure, "suspect_count") -
+              static_cast<std::int64_t>(field(failure, "suspects").size());
+  return line +
+         (more > 0 && !line.empty() ? "; " + count_of(more, "other rank") + " likewise" : "");
+}
+
+// With who is suspected, and its last words.
+std::string reported_failure(const Json& failure) {
+  std::string suspects = suspects_text(failure);
+  std::string words = text(failure, "message");
+  if (words.empty()) words = text(failure, "cause");
+  return (suspects.empty() ? "" : suspects + "; so ") + failure_head(failure) +
+         (words.empty() ? "" : ": " + words);
+}
+
+std::string report_title(const Json& report) {
+  std::string line = text(report, "run_id") + ": over, with " + exit_code_text(report);
+  const Json& time = field(report, "time");
+  double up = number(time, "up").value_or(0);
+  if (up <= 0) return line;
+  char part[32];
+  std::snprintf(part, sizeof part, "%.1f %%", 100 * number(time, "training").value_or(0) / up);
+  return line + ", after " + for_seconds(up) + ", " + part + " of it training";
+}
+
+// "3 restarts: 2 x failed on node7 (41 s), ..."
+std::string restarts_text(const Json& report) {
+  std::int64_t restarts = 0;
+  std::string causes;
+  for (const Json& each : field(field(report, "time"), "restarts")) {
+    restarts += count(each, "count");
+    std::string node = text(each, "node");
+    causes += (causes.empty() ? "" : ", ") + std::to_string(count(each, "count")) + " x " +
+              text(each, "cause") + (node.empty() ? "" : " on " + node) + " (" +
+              for_seconds(number(each, "cost").value_or(0)) + ")";
+  }
+  return restarts > 0 ? count_of(restarts, "restart") + ": " + causes : "";
+}
+
+void add_earlier_failures(const Json& failures, bool has_root_cause, Lines& lines) {
+  constexpr std::size_t kShownFailures = 5;
+  std::size_t earlier = failures.size() - (has_root_cause && !failures.empty() ? 1 : 0);
+  std::size_t first = earlier > kShownFailures ? earlier - kShownFailures : 0;
+  if (earlier > 0)
+    lines.push_back(first == 0 ? "failures before, each followed by a restart:"
+                               : "the last of " + std::to_string(earlier) + " failures before:");
+  for (std::size_t i = first; i < earlier; ++i) {
+    const Json& failure = failures[i];
+    auto at = number(failure, "time");
+    lines.push_back("  " + (at ? exact_clock_text(*at) + "  " : std::string()) + "attempt " +
+                    std::to_string(count(failure, "attempt")) + ": " + reported_failure(failure));
+  }
+}
+
 }  // namespace
+
+Lines explain_report_lines(const Json& report, const std::string& path) {
+  Lines lines{report_title(report)};
+  const Json& root = field(report, "root_cause");
+  std::string error = text(report, "error");
+  if (root.is_object()) lines.push_back("why: " + reported_failure(root));
+  if (!error.empty()) lines.push_back((root.is_object() ? "so: " : "why: ") + error);
+  if (auto at = number(root, "time")) lines.push_back("when: " + exact_clock_text(*at));
+  if (std::string words = text(field(report, "signalled"), "words"); !words.empty())
+    lines.push_back("from outside: " + words);
+  if (std::string logs = text(root, "log_path"); !logs.empty())
+    lines.push_back("its logs: " + logs);
+  if (std::string restarts = restarts_text(report); !restarts.empty()) lines.push_back(restarts);
+  const Json& failures = field(report, "failures");
+  if (failures.is_array()) add_earlier_failures(failures, root.is_object(), lines);
+  if (std::string slowest = text(report, "slowest"); !slowest.empty()) lines.push_back(slowest);
+  if (std::string next = text(report, "next_step"); !next.empty()) lines.push_back("next: " + next);
+  lines.push_back("by " + printable(path) + " of " + text(report, "node") +
+                  "; other nodes have their own");
+  for (std::string& line : lines) line = cut(line, kLineBytes);
+  return lines;
+}
 
 Lines explain_lines(const Json& run) {
   Lines lines{title(run)};

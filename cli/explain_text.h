@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Why a run was stopped last, or has ended, and which node said what when: from the page /status
-// (store/PROTOCOL.md), as lines for a terminal.
+// (store/PROTOCOL.md), or from the report.json of one node (agent/REPORT.md), as lines for a
+// terminal.
 #pragma once
 
 #include <string>
@@ -20,6 +21,9 @@ Lines explain_lines(const Json& run);
 // The same facts: the last stop or end, the round before and after it, the nodes' events in
 // between, the failure.
 Json explain_json(const Json& run);
+
+// Of a run that is over, as one node has reported it; `path`: that file.  At most as many lines.
+Lines explain_report_lines(const Json& report, const std::string& path);
 
 // The runs that are meant: those that are there, else the last one that ended; of `run`, if it is
 // not empty, the same.

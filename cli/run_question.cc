@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -51,6 +52,13 @@ bool knows(const Json& page, const std::string& run) {
 }  // namespace
 
 Result<PageAccess> access_of(const StatusQuestion& question) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(question.endpoint, unknown))
+    return Error{
+        Errc::InvalidInput,
+        "'" + printable(question.endpoint) +
+            "' is a folder, not where nodes meet (HOST[:PORT]); of a log folder ask 'ddpctl "
+            "explain', 'ddpctl timeline', 'ddpctl bundle'"};
   Result<Endpoint> at = parse_endpoint(question.endpoint, kDefaultPort, 1);
   if (!at) return at.error();
   Result<std::string> token = token_for(question);

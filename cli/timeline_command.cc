@@ -12,9 +12,9 @@
 #include <sstream>
 #include <string_view>
 
+#include "cli/log_folder_file.h"
 #include "cli/output_file.h"
 #include "rendezvous/decide/trace.h"
-#include "store/base/folder.h"
 #include "store/base/percent.h"
 
 namespace ddprun::cli {
@@ -24,29 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kName = "timeline.json";
 
-// Of the run that began last, by its file; a folder's name begins with its run's id.
-std::optional<fs::path> newest_below(const fs::path& folder, const std::string& run) {
-  std::optional<fs::path> newest;
-  fs::file_time_type newest_time{};
-  std::error_code error;
-  for (const auto& entry : entries_of(folder, error)) {
-    if (!fs::is_directory(entry.symlink_status(error))) continue;
-    std::string name = entry.path().filename().string();
-    if (!run.empty() && name.substr(0, name.rfind('_')) != run) continue;
-    fs::path file = entry.path() / kName;
-    std::error_code missing;
-    fs::file_time_type time = fs::last_write_time(file, missing);
-    if (missing || (newest && time <= newest_time)) continue;
-    newest = file;
-    newest_time = time;
-  }
-  return newest;
-}
-
 Result<std::string> read_from(const fs::path& folder, const std::string& run) {
-  std::optional<fs::path> path = folder / kName;
-  std::error_code error;
-  if (!run.empty() || !fs::exists(*path, error)) path = newest_below(folder, run);
+  std::optional<fs::path> path = file_of_run(folder, kName, run);
   if (!path) {
     std::string whose = run.empty() ? "" : " of run '" + run + "'";
     return Error{Errc::InvalidInput,

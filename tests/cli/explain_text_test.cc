@@ -130,4 +130,62 @@ TEST_SUITE("cli/explain_text") {
     CHECK(explained_runs(page, "c")[0]["exit_code"] == 2);
     CHECK(explained_runs(page, "d").empty());
   }
+
+  TEST_CASE("the report of a node says why, what failed before, and what to do") {
+    Json before = {{"attempt", 0},        {"rank", 2}, {"node", "b"},  {"exit_code", 137},
+                   {"signal", "SIGKILL"}, {"pid", 9},  {"time", 3600}, {"cause", "out of memory"}};
+    Json root = {
+        {"attempt", 1},
+        {"rank", 0},
+        {"node", "a"},
+        {"pid", 8},
+        {"exit_code", 1},
+        {"time", 3700.25},
+        {"message", "RuntimeError: Timed out"},
+        {"log_path", "/logs/attempt_1/0"},
+        {"waited_in", "all_reduce"},
+        {"suspect_count", 2},
+        {"suspects",
+         {{{"rank", 1}, {"node", "b"}, {"pid", 7}, {"has_come", true}, {"doing", "sleeps"}}}}};
+    Json report = {
+        {"run_id", "job"},
+        {"node", "a"},
+        {"exit_code", 82},
+        {"error", nullptr},
+        {"root_cause", root},
+        {"failures", {before, root}},
+        {"slowest", nullptr},
+        {"next_step", "look there"},
+        {"time",
+         {{"up", 200.0},
+          {"training", 100.0},
+          {"restarts", {{{"cause", "OOM"}, {"node", "b"}, {"count", 1}, {"cost", 4.0}}}}}}};
+    run_of(Json::array());  // sets the time zone
+    CHECK(
+        explain_report_lines(report, "/logs/report.json") ==
+        Lines{
+            "job: over, with exit code 82, after 3 min 20 s, 50.0 % of it training",
+            "why: rank 1 (b, pid 7) did not come to all_reduce: it sleeps; 1 other rank likewise; "
+            "so rank 0 on a exited with code 1: RuntimeError: Timed out",
+            "when: 01:01:40.250", "its logs: /logs/attempt_1/0", "1 restart: 1 x OOM on b (4.0 s)",
+            "failures before, each followed by a restart:",
+            "  01:00:00.000  attempt 0: rank 2 on b was killed by SIGKILL: out of memory",
+            "next: look there", "by /logs/report.json of a; other nodes have their own"});
+  }
+
+  TEST_CASE("a report is at most fifteen lines, and says what ended a run without a failure") {
+    Json failures = Json::array();
+    for (int i = 0; i < 40; ++i)
+      failures.push_back({{"attempt", i}, {"rank", 0}, {"node", "a"}, {"exit_code", 1}});
+    Json report = {
+        {"run_id", "job"},      {"node", "a"},
+        {"exit_code", 143},     {"error", "stopped by SIGTERM"},
+        {"failures", failures}, {"signalled", {{"words", "ended from outside by SIGTERM"}}}};
+    Lines lines = explain_report_lines(report, "r");
+    CHECK(lines.size() <= kMostExplained);
+    CHECK(lines[1] == "why: stopped by SIGTERM");
+    CHECK(lines[2] == "from outside: ended from outside by SIGTERM");
+    CHECK(lines[3] == "the last of 40 failures before:");
+    CHECK(explain_report_lines(Json(nullptr), "r").size() == 2);
+  }
 }

@@ -65,6 +65,28 @@ class ExplainTest(PagesCase):
         self.assertIn("reported: rank 0", text)
         self.assertRegex(self.ddpctl("explain", "--run=x", self.endpoint, code=2), r"^ddpctl: no run 'x' meets at .*\n$")
 
+    def test_a_log_folder_explains_a_run_that_is_over(self):
+        self.start()
+        self.until_started(2)
+        for attempt in (0, 1):
+            (self.path / f"fail.1.{attempt}").write_text("7")
+        for log in [self.path / f"agent{i}.log" for i in (1, 2)]:
+            wait_until(lambda log=log: "exit code: 82" in log.read_text(), "the run fails")
+        logs = self.path / "logs"
+        wait_until(lambda: len(list(logs.glob("job_*/report.json"))) == 2, "both have reported")
+        said = self.ddpctl("explain", str(logs))
+        self.assertRegex(said, r"^job: over, with exit code 82, after ")
+        self.assertRegex(said, r"(?m)^why: rank 1 on \S+ exited with code 7$")
+        self.assertRegex(said, r"(?m)^  \S+  attempt 0: rank 1 on \S+ exited with code 7$")
+        folder = next(logs.glob("job_*/report.json")).parent
+        self.assertIn(f"by {folder}/report.json", self.ddpctl("explain", str(folder)))
+        self.assertEqual(json.loads(self.ddpctl("explain", "--json", str(folder)))[0]["exit_code"], 82)
+        self.assertIn("has no report.json of run 'other'", self.ddpctl("explain", "--run=other", str(logs), code=2))
+        empty = self.path / "empty"
+        empty.mkdir()
+        self.assertRegex(self.ddpctl("explain", str(empty), code=2), r"^ddpctl: \S+ has no report.json: [^\n]+\n$")
+        self.assertRegex(self.ddpctl("status", str(empty), code=2), r"^ddpctl: '\S+' is a folder, [^\n]+\n$")
+
     def test_a_killed_agent_a_newcomer_and_a_stop(self):
         first, second = self.start("--rdzv-conf=last_call_timeout=1", nnodes="1:2")
         self.until_round("0/2", "1/2")

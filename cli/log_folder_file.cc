@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cli/log_folder_file.h"
+
+#include "store/base/folder.h"
+
+namespace ddprun::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder's name begins with its run's id.
+std::optional<fs::path> newest_below(const fs::path& folder, const std::string& file_name,
+                                     const std::string& run) {
+  std::optional<fs::path> newest;
+  fs::file_time_type newest_time{};
+  std::error_code error;
+  for (const auto& entry : entries_of(folder, error)) {
+    if (!fs::is_directory(entry.symlink_status(error))) continue;
+    std::string name = entry.path().filename().string();
+    if (!run.empty() && name.substr(0, name.rfind('_')) != run) continue;
+    fs::path file = entry.path() / file_name;
+    std::error_code missing;
+    fs::file_time_type time = fs::last_write_time(file, missing);
+    if (missing || (newest && time <= newest_time)) continue;
+    newest = file;
+    newest_time = time;
+  }
+  return newest;
+}
+
+}  // namespace
+
+std::optional<fs::path> file_of_run(const fs::path& folder, const std::string& name,
+                                    const std::string& run) {
+  fs::path path = folder / name;
+  std::error_code error;
+  if (run.empty() && fs::exists(path, error)) return path;
+  return newest_below(folder, name, run);
+}
+
+}  // namespace ddprun::cli
