@@ -18,9 +18,10 @@ std::vector<std::string> environment_of(const WorkerGroupConfig& config,
                                         const WorkerPlacement& placement,
                                         const worker::WorkerEnv& env, const std::string& folder) {
   auto environment = config.environment;
-  if (config.has_heartbeat && !folder.empty())
+  if (!folder.empty()) {
     environment[kHeartbeatVariable] = heartbeat_path(folder);
-  if (!folder.empty()) environment[worker::kTimelineVariable] = slices_path(folder);
+    environment[worker::kTimelineVariable] = slices_path(folder);
+  }
   worker::Lookup inherited = [&](std::string_view name) -> std::optional<std::string> {
     auto found = config.environment.find(name);
     if (found == config.environment.end()) return std::nullopt;

@@ -459,7 +459,7 @@ void CoordinatorService::look_at_pace() {
     if (run.run_uuid.empty()) continue;
     PaceWatch& watch = paces_[run.run_uuid];
     if (auto known = before.extract(run.run_uuid)) watch = std::move(known.mapped());
-    Pace pace = pace_of(watch, run, config_.vitals, mono_now());
+    Pace pace = pace_of(watch, run, config_.vitals, config_.waits, mono_now());
     if (pace != run.pace) seen.push_back({.run = name, .pace = std::move(pace)});
   }
   for (const runs::event::PaceSeen& event : seen) step(event);

@@ -118,7 +118,10 @@ asio::awaitable<void> SingleNodeHandler::watch_pace() {
 
 void SingleNodeHandler::look_at_pace() {
   auto vitals = [this](const std::string&) { return vitals_; };
-  Pace pace = pace_of(pace_, coordinator_, vitals, mono_now());
+  auto waits = [this](const std::string&) {
+    return worker_store_ ? waits_text(*worker_store_, round_) : std::string();
+  };
+  Pace pace = pace_of(pace_, coordinator_, vitals, waits, mono_now());
   for (std::string& line : pace_lines_.of(round_, pace))
     notices_.push(notice::Info{std::move(line)});
   if (pace != coordinator_.pace) step(coordinator::event::PaceSeen{std::move(pace)});

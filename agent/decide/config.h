@@ -95,7 +95,7 @@ struct WorkerGroupConfig {
   // never.
   std::function<MonoTime()> lease_end{};
 
-  // Whether workers are told of a heartbeat file (DDPRUN_HEARTBEAT_FILE in their log folder).
+  // Whether they need a log folder for their heartbeat files (DDPRUN_HEARTBEAT_FILE).
   bool has_heartbeat = false;
 
   // The folder of the cgroup in which each worker gets its own; empty where none is delegated.

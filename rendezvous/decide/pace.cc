@@ -2,10 +2,13 @@
 #include "rendezvous/decide/pace.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "rendezvous/decide/run_state.h"
 #include "rendezvous/decide/vitals.h"
+#include "rendezvous/decide/worker_waits.h"
+#include "store/base/count.h"
 #include "store/base/duration_text.h"
 
 namespace ddprun::rendezvous {
@@ -62,6 +65,7 @@ std::vector<RankSample> samples_of(const coordinator::State& run,
       bool has_ended = worker.state == '-' || worker.state == 'Z' || worker.state == 'X';
       if (has_ended || worker.local_rank >= node.join.participant.local_world_size) continue;
       samples.push_back({.rank = node.round->ranks.base_rank + worker.local_rank,
+                         .pid = worker.pid,
                          .host = node.join.host,
                          .number = said->number,
                          .step = worker.step,
@@ -71,7 +75,27 @@ std::vector<RankSample> samples_of(const coordinator::State& run,
   return samples;
 }
 
-void PaceWatch::look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now) {
+StoreWaits store_waits_of(const coordinator::State& run,
+                          const std::function<std::string(const std::string&)>& waits) {
+  nlohmann::json said = worker_waits(run, waits);
+  if (!said.is_object() || said["waiting_count"] != said["waiting"].size()) return {};
+  constexpr std::int64_t kLongest = 1'000'000'000'000;  // ms; a stranger may say more
+  StoreWaits known;
+  for (const auto& [id, node] : run.nodes) {
+    if (node.is_member && node.round && node.round->number == run.round)
+      known.world_size = node.round->ranks.world_size;
+  }
+  for (const nlohmann::json& wait : said["waiting"]) {
+    if (!wait["pid"].is_number()) continue;
+    known.waits.push_back({.pid = wait["pid"].get<int>(),
+                           .since = std::chrono::milliseconds(
+                               std::min(kLongest, wait["waiting_ms"].get<std::int64_t>()))});
+  }
+  return known;
+}
+
+void PaceWatch::look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now,
+                     const StoreWaits& waits) {
   if (round_ != round) {
     pause();
     round_ = round;
@@ -84,9 +108,11 @@ void PaceWatch::look(std::uint64_t round, const std::vector<RankSample>& samples
   if (update(samples, now)) reached_.clear();
   compare_steps(now);
   judge(now, passed);
+  see_waits(samples, waits, now, passed);
 }
 
 void PaceWatch::pause() {
+  waited_for_.clear();
   looked_at_.reset();
   round_.reset();
   workers_.clear();
@@ -181,6 +207,54 @@ void PaceWatch::count(const Who& who, Worker& worker, Duration passed) {
   total.most = std::max(total.most, worker.late);
 }
 
+// A process id that two nodes have counts as waiting on both.
+void PaceWatch::see_waits(const std::vector<RankSample>& samples, const StoreWaits& waits,
+                          MonoTime now, Duration passed) {
+  const std::vector<Who> before = std::exchange(waited_for_, {});
+  const auto size = samples.size();
+  if (size < 2 || static_cast<int>(size) != waits.world_size) return;
+  std::map<int, Duration> since;
+  for (const StoreWait& wait : waits.waits) since[wait.pid] = std::max(since[wait.pid], wait.since);
+  std::vector<Duration> waited;
+  std::vector<Who> others;
+  for (const RankSample& sample : samples) {
+    auto found = since.find(sample.pid);
+    if (found != since.end()) {
+      waited.push_back(found->second);
+    } else {
+      others.emplace_back(sample.rank, sample.host);
+    }
+  }
+  const std::size_t most = size == 2 ? 1 : size / 2 + 1;
+  if (others.empty() || others.size() > kMostBehind || waited.size() < most) return;
+  std::ranges::sort(waited, std::greater());
+  const Duration long_wait = waited[most - 1];
+  if (std::exchange(waited_, long_wait) != long_wait) waited_changed_ = now;
+  // A node that says nothing new may stand still.
+  if (long_wait < kBehind || now - waited_changed_ > kBehind) return;
+  waiting_ = waited.size();
+  waited_for_ = std::move(others);
+  for (const Who& who : waited_for_) {
+    if (waited_totals_.size() >= kMaxTotals && !waited_totals_.contains(who)) continue;
+    bool is_first = std::ranges::find(before, who) == before.end();
+    Total& total = waited_totals_[who];
+    total.times += is_first ? 1 : 0;
+    total.late += is_first ? long_wait : passed;
+    total.most = std::max(total.most, long_wait);
+  }
+}
+
+std::vector<Behind> PaceWatch::waited_for() const {
+  std::vector<Behind> behind;
+  for (const auto& [rank, host] : waited_for_) {
+    behind.push_back({.rank = rank,
+                      .host = host,
+                      .why = "has kept " + count_of(waiting_, "other rank") +
+                             " waiting at the workers' store for " + duration_text(waited_)});
+  }
+  return behind;
+}
+
 std::vector<Behind> PaceWatch::behind_by_steps() const {
   std::vector<std::pair<int, const Worker*>> late;
   for (const auto& [rank, worker] : workers_) {
@@ -231,22 +305,34 @@ std::optional<Behind> PaceWatch::silent_one() const {
 }
 
 std::string PaceWatch::slowest() const {
-  const std::pair<const Who, Total>* worst = nullptr;
-  for (const auto& entry : totals_) {
-    if (worst == nullptr || entry.second.late > worst->second.late) worst = &entry;
-  }
+  auto worst_of = [](const std::map<Who, Total>& totals) {
+    const std::pair<const Who, Total>* worst = nullptr;
+    for (const auto& entry : totals) {
+      if (worst == nullptr || entry.second.late > worst->second.late) worst = &entry;
+    }
+    return worst;
+  };
+  const auto* worst = worst_of(totals_);
+  const auto* awaited = worst_of(waited_totals_);
+  bool is_by_waits =
+      awaited != nullptr && (worst == nullptr || awaited->second.late > worst->second.late);
+  if (is_by_waits) worst = awaited;
   if (worst == nullptr) return "";
   const auto& [who, total] = *worst;
   double part = part_of(total.late, watched_);
   bool is_clear = part >= kLong || (part >= kOften && total.times >= kSeveralTimes);
   if (!is_clear) return "";
-  return rank_text(who.first, who.second) + " was the slowest: behind for " +
-         duration_text(total.late) + " of " + duration_text(watched_) + " of training, by up to " +
-         duration_text(total.most);
+  return rank_text(who.first, who.second) +
+         (is_by_waits ? " was the slowest: others waited for it at the workers' store for "
+                      : " was the slowest: behind for ") +
+         duration_text(total.late) + " of " + duration_text(watched_) + " of training, " +
+         (is_by_waits ? "up to " : "by up to ") + duration_text(total.most) +
+         (is_by_waits ? " at once" : "");
 }
 
 Pace PaceWatch::pace() const {
   Pace pace{.behind = behind_by_steps(), .slowest = slowest()};
+  if (pace.behind.empty()) pace.behind = waited_for();
   std::optional<Behind> silent = pace.behind.empty() ? silent_one() : std::nullopt;
   if (!silent) return pace;
   if (pace.slowest.empty()) {
@@ -257,9 +343,10 @@ Pace PaceWatch::pace() const {
 }
 
 Pace pace_of(PaceWatch& watch, const coordinator::State& run,
-             const std::function<std::string(const std::string&)>& vitals, MonoTime now) {
+             const std::function<std::string(const std::string&)>& vitals,
+             const std::function<std::string(const std::string&)>& waits, MonoTime now) {
   if (run.phase == coordinator::Phase::Running) {
-    watch.look(run.round, samples_of(run, vitals), now);
+    watch.look(run.round, samples_of(run, vitals), now, store_waits_of(run, waits));
   } else {
     watch.pause();
   }

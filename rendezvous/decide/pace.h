@@ -13,6 +13,9 @@
 // Output: a worker that has written again and again, and has been silent for kSilent while at least
 // three quarters of the others, and three of them, write on.  So a run where only rank 0 logs shows
 // nothing.
+//
+// Waits: more than half of all workers (the other one of two) have waited at the workers' store for
+// kBehind, and all but at most kMostBehind wait there.  Those are the ones that are waited for.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +44,7 @@ inline constexpr Duration kSilent = std::chrono::seconds(60);
 // One worker of a round, by the last vitals of its node.
 struct RankSample {
   int rank = 0;
+  int pid = 0;
   std::string host{};        // of its node; empty: the run has no other
   std::uint64_t number = 0;  // of the vitals
   std::optional<std::int64_t> step{};
@@ -51,6 +55,19 @@ struct RankSample {
 // be a stranger's; empty where there is none.
 std::vector<RankSample> samples_of(const coordinator::State& run,
                                    const std::function<std::string(const std::string&)>& vitals);
+
+// Who waits at the workers' store, as its node said last.
+struct StoreWait {
+  int pid = 0;
+  Duration since{};
+};
+struct StoreWaits {
+  int world_size = 0;  // 0: nothing is known, or not of all that wait
+  std::vector<StoreWait> waits{};
+};
+// `waits` likewise gives the text of a node (worker_waits.h).
+StoreWaits store_waits_of(const coordinator::State& run,
+                          const std::function<std::string(const std::string&)>& waits);
 
 // "rank 7 (node2)" and "is 41 s behind: it is at step 120, the others at 180".
 struct Behind {
@@ -77,7 +94,8 @@ std::string rank_text(int rank, const std::string& host);
 class PaceWatch {
  public:
   // The round trains; these are its workers.  Another round is compared anew.
-  void look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now);
+  void look(std::uint64_t round, const std::vector<RankSample>& samples, MonoTime now,
+            const StoreWaits& waits = {});
   // No round trains.
   void pause();
   Pace pace() const;
@@ -108,7 +126,10 @@ class PaceWatch {
   void compare_steps(MonoTime now);
   void judge(MonoTime now, Duration passed);
   void count(const Who& who, Worker& worker, Duration passed);
+  void see_waits(const std::vector<RankSample>& samples, const StoreWaits& waits, MonoTime now,
+                 Duration passed);
   std::vector<Behind> behind_by_steps() const;
+  std::vector<Behind> waited_for() const;
   std::optional<Behind> silent_one() const;
   std::string slowest() const;
 
@@ -117,14 +138,20 @@ class PaceWatch {
   Duration longest_gap_{};         // between two vitals of a node, in this round
   // Steps that half of the workers had reached, and since when; the last kKeptSteps.
   std::deque<std::pair<std::int64_t, MonoTime>> reached_;
-  std::map<Who, Total> totals_;  // of all rounds, at most kMaxTotals
-  Duration watched_{};           // likewise
+  std::vector<Who> waited_for_;  // now
+  std::size_t waiting_ = 0;      // so many wait for them, and have for `waited_`
+  Duration waited_{};
+  MonoTime waited_changed_{};
+  std::map<Who, Total> totals_;         // of all rounds, at most kMaxTotals
+  std::map<Who, Total> waited_totals_;  // likewise, of those that were waited for
+  Duration watched_{};                  // likewise
   std::optional<MonoTime> looked_at_;
 };
 
-// How the run is at this look; `vitals` as above.
+// How the run is at this look; `vitals` and `waits` as above, which may be empty.
 Pace pace_of(PaceWatch& watch, const coordinator::State& run,
-             const std::function<std::string(const std::string&)>& vitals, MonoTime now);
+             const std::function<std::string(const std::string&)>& vitals,
+             const std::function<std::string(const std::string&)>& waits, MonoTime now);
 
 // Lines about workers that have become slow, each worker once in a round.
 class PaceLines {

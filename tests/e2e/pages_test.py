@@ -420,7 +420,7 @@ done
 """
 
     def test_a_worker_whose_steps_fall_behind_is_named_everywhere(self):
-        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2", "--hang-timeout=600",
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2",
                            command=("--no-python", "sh", "-c", self.COUNTING)) for _ in range(2)]
         run = self.until_shown(lambda run: run["slow"], "a slow worker")
         self.assertEqual([(one["rank"], one["host"]) for one in run["slow"]], [(3, run["nodes"][1]["host"])])

@@ -14,6 +14,7 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(77)
 
 from nodes import LIMIT, NodesCase
+from pages_test import PagesCase
 
 # One rank does not come: to the group ("init"), or to the collective that is named.  In the attempts after the first
 # all come.
@@ -48,6 +49,19 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
      "monitored_barrier": lambda: dist.monitored_barrier(timeout=short)}.get(
          what, lambda: dist.all_reduce(torch.ones(4)))()
 dist.destroy_process_group()
+"""
+
+# All wait at their store for rank 3, which comes once it is let go.  None writes a heartbeat file.
+KEEPS_WAITING = r"""
+import os, time
+from datetime import timedelta
+import torch.distributed as dist
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+if os.environ["RANK"] == "3":
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    store.set("come", "1")
+store.wait(["come"], timedelta(seconds=300))
 """
 
 
@@ -138,6 +152,23 @@ class TwoNodesTest(WaitCase):
     def test_a_barrier(self):
         for log in self.ends("barrier", nodes=2, workers=1):
             self.assert_did_not_come(log, "barrier")
+
+
+class KeepsWaitingTest(PagesCase):
+    def test_who_keeps_the_others_waiting_at_their_store_is_named(self):
+        nodes = [self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2",
+                           command=("--no-python", sys.executable, "-c", KEEPS_WAITING)) for _ in range(2)]
+        run = self.until_shown(lambda run: run["slow"], "a slow worker")
+        self.assertEqual([(one["rank"], one["host"]) for one in run["slow"]], [(3, run["nodes"][1]["host"])])
+        endpoint = f"127.0.0.1:{self.port}"
+        self.assertRegex(self.ddpctl("status", endpoint),
+                         r"slow: rank 3 \(\S+\) has kept 3 other ranks waiting at the workers' store for ")
+        pid = run["nodes"][1]["vitals"][1]["pid"]
+        self.assertRegex(self.ddpctl("waits", endpoint),
+                         rf"ranks 0-2: '/come' for .*; not come: rank 3 \(\S+, pid {pid}\)\n")
+        shown = self.until_shown(lambda run: run["slowest"], "the slowest of the run")
+        self.assertRegex(shown["slowest"], r"^rank 3 \(\S+\) was the slowest: others waited for it at the workers' store for ")
+        self.assert_all_succeed(*nodes)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ struct Watched {
   std::function<std::uint64_t(int rank, double s)> bytes = [](int, double) { return 0; };
   std::function<bool(int rank, double s)> has_ended = [](int, double) { return false; };
 
+  // For how many ms it has waited at the store.
+  std::function<std::optional<int>(int rank, double s)> waits = [](int, double) {
+    return std::nullopt;
+  };
+
   PaceWatch watch;
   double at = 0;
   std::uint64_t looks = 0;
@@ -39,13 +44,19 @@ struct Watched {
         if (has_ended(rank, at)) continue;
         double seen = std::max(0.0, at - 0.25 * ((rank / 2) % 8));
         samples.push_back({.rank = rank,
+                           .pid = 1000 + rank,
                            .host = has_hosts ? "node" + std::to_string(rank / 2) : "",
                            .number = looks,
                            .step = step(rank, seen),
                            .output_bytes = bytes(rank, seen)});
       }
       auto now = MonoTime(1h) + std::chrono::milliseconds(static_cast<std::int64_t>(at * 1000));
-      watch.look(round, samples, now);
+      StoreWaits known{.world_size = count};
+      for (int rank = 0; rank < count; ++rank) {
+        if (auto since = waits(rank, at))
+          known.waits.push_back({.pid = 1000 + rank, .since = std::chrono::milliseconds(*since)});
+      }
+      watch.look(round, samples, now, known);
       has_named |= !watch.pace().behind.empty() || !watch.pace().slowest.empty();
     }
     return has_named;
@@ -54,6 +65,12 @@ struct Watched {
 
 std::int64_t steps(double s, double a_second) {
   return static_cast<std::int64_t>(s * a_second);
+}
+
+// What a program shows that knows nothing of heartbeat files, and writes nothing.
+std::optional<int> all_but_rank_5(int rank, double s) {
+  if (rank == 5 || s < 4) return std::nullopt;
+  return static_cast<int>((s - 4) * 1000);
 }
 
 }  // namespace
@@ -239,5 +256,56 @@ TEST_SUITE("rendezvous/decide/pace") {
     CHECK(lines.of(0, {}).empty());
     CHECK(lines.of(0, {.behind = {slow, other}}) == Lines{"rank 2 (node1) is 10 s behind"});
     CHECK(lines.of(1, {.behind = {slow}}) == Lines{"rank 7 (node3) is 11 s behind"});
+  }
+
+  TEST_CASE("who keeps the others waiting at their store is named, while it does and at the end") {
+    Watched workers;
+    workers.waits = all_but_rank_5;
+    CHECK_FALSE(workers.named_until(14));
+    CHECK(workers.named_until(30));
+    REQUIRE(workers.watch.pace().behind.size() == 1);
+    CHECK(workers.watch.pace().behind[0].rank == 5);
+    CHECK(workers.watch.pace().behind[0].host == "node2");
+    CHECK(workers.watch.pace().behind[0].why ==
+          "has kept 7 other ranks waiting at the workers' store for 24 s");
+    workers.waits = [](int, double) { return std::nullopt; };
+    workers.named_until(60);
+    CHECK(workers.watch.pace().behind.empty());
+    CHECK(workers.watch.pace().slowest ==
+          "rank 5 (node2) was the slowest: others waited for it at the workers' store for 24 s of "
+          "58 s "
+          "of training, up to 24 s at once");
+    workers.named_until(600);
+    CHECK(workers.watch.pace().slowest.empty());
+  }
+
+  TEST_CASE("waits name nobody where it is not clear who is waited for") {
+    Watched half;  // as many wait as do not
+    half.waits = [](int rank, double s) {
+      return rank % 2 == 0 ? std::optional(static_cast<int>(s * 1000)) : std::nullopt;
+    };
+    CHECK_FALSE(half.named_until(120));
+    Watched all;  // for something outside
+    all.waits = [](int, double s) { return static_cast<int>(s * 1000); };
+    CHECK_FALSE(all.named_until(120));
+    Watched brief;  // again and again, as in any step
+    brief.waits = [](int rank, double) { return rank == 5 ? std::nullopt : std::optional(3000); };
+    CHECK_FALSE(brief.named_until(120));
+    Watched mute;  // its node says the same all the time
+    mute.waits = [](int rank, double) { return rank == 5 ? std::nullopt : std::optional(20'000); };
+    mute.named_until(20);
+    CHECK(mute.watch.pace().behind.empty());
+    Watched ended{.has_ended = [](int rank, double) { return rank == 3; }};  // that is waited for
+    ended.waits = all_but_rank_5;
+    CHECK_FALSE(ended.named_until(120));
+  }
+
+  TEST_CASE("of two ranks one waits for the other") {
+    Watched workers{.count = 2};
+    workers.waits = [](int rank, double s) {
+      return rank == 0 ? std::optional(static_cast<int>(s * 1000)) : std::nullopt;
+    };
+    CHECK(workers.named_until(20));
+    CHECK(workers.watch.pace().behind[0].rank == 1);
   }
 }
