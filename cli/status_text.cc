@@ -132,6 +132,8 @@ Lines run_lines(const Json& run) {
   if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
   if (std::string lost = text(run, "lost"); !lost.empty())
     lines.push_back("  too few nodes since: " + lost);
+  if (std::int64_t ranks = count(run, "taking_stacks"); ranks > 0)
+    lines.push_back("  taking stacks of " + count_of(ranks, "rank"));
   append(lines, more_nodes_lines(run));
   for (const Json& slow : field(run, "slow")) {
     std::string host = text(slow, "host");

@@ -78,6 +78,8 @@ struct ServiceConfig {
   std::function<std::string(const std::string& node)> vitals{};
   // Likewise of what it says of the workers' store.
   std::function<std::string(const std::string& node)> waits{};
+  // Likewise of the stacks that it has taken last.
+  std::function<std::string(const std::string& node)> stacks{};
   // Likewise of what its workers have drawn, for `trace`.
   std::function<std::string(const std::string& node)> slices{};
 
@@ -134,7 +136,8 @@ class CoordinatorService {
             .chronicle = &chronicle_,
             .tracer = &tracer_,
             .vitals = config_.vitals,
-            .waits = config_.waits};
+            .waits = config_.waits,
+            .stacks = config_.stacks};
   }
 
   // What this place says to another one where the run may be, as a message of the node `from_node`

@@ -171,6 +171,9 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   service.waits = [this, secret](const std::string& node) {
     return server_->value_of(keys::kNamespace, secret, keys::waits(node));
   };
+  service.stacks = [this, secret](const std::string& node) {
+    return server_->value_of(keys::kNamespace, secret, keys::stacks(node));
+  };
   service.slices = [this, secret](const std::string& node) {
     return server_->value_of(keys::kNamespace, secret, keys::slices(node));
   };

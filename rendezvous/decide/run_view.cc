@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/decide/findings.h"
+#include "rendezvous/decide/stacks.h"
 #include "rendezvous/decide/vitals.h"
 #include "rendezvous/decide/waiting_text.h"
 #include "rendezvous/decide/worker_waits.h"
@@ -208,6 +209,35 @@ Json slow_ones(const coordinator::State& run) {
   return slow;
 }
 
+// Of so many workers stacks are being taken, since a person has asked for them, or since one has
+// waited for the others in vain.
+int stacks_under_way(const coordinator::State& run, const RunsSource& source, MonoTime now) {
+  constexpr Duration kLongest = std::chrono::seconds(5);  // that a node takes for them
+  if (run.phase != Phase::Running) return 0;
+  int workers = 0;
+  auto add = [&](const std::string& id, bool is_one) {
+    auto node = run.nodes.find(id);
+    if (node == run.nodes.end()) return;
+    int of_node = node->second.join.participant.local_world_size;
+    auto most = static_cast<std::size_t>(std::max(of_node, 0));
+    auto said = source.stacks ? decode_stacks(source.stacks(id), most) : std::nullopt;
+    bool has_answered = !run.inspection && said && said->number == run.stack_inquiry.number;
+    if (!has_answered) workers += is_one ? 1 : of_node;
+  };
+  if (run.inspection) {
+    const auto& wait = run.inspection->failed.wait;
+    bool takes_stacks = wait && !wait->has_lost_peer;
+    for (const std::string& id : run.inspection->awaited)
+      if (takes_stacks) add(id, false);
+    return workers;
+  }
+  const coordinator::StackInquiry& last = run.stack_inquiry;
+  bool is_recent = last.number > 0 && last.round == run.round && now - last.at < kLongest;
+  if (!is_recent) return 0;
+  for (const std::string& id : last.nodes) add(id, last.rank.has_value());
+  return workers;
+}
+
 // Without its nodes.
 Json to_json(const std::string& name, const coordinator::State& run, const RunsSource& source,
              bool is_trusted, MonoTime now) {
@@ -227,6 +257,8 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
                {"lost", run.shortage ? Json(run.shortage->why) : Json()}};
   if (const RunChronicle* chronicle = source.chronicle->find(name))
     add_chronicle(json, *chronicle, is_trusted, now);
+  int stacks = stacks_under_way(run, source, now);
+  json["taking_stacks"] = stacks > 0 ? Json(stacks) : Json();
   json["slow"] = slow_ones(run);
   json["slowest"] = text_or_null(run.pace.slowest);
   json["failures"] = to_json(run.restarts.failures, is_trusted);

@@ -33,6 +33,8 @@ struct RunsSource {
   std::function<std::string(const std::string& node)> vitals{};
   // Likewise of what it says of the workers' store (worker_waits.h).
   std::function<std::string(const std::string& node)> waits{};
+  // Likewise of the stacks that it has taken last (stacks.h).
+  std::function<std::string(const std::string& node)> stacks{};
 };
 
 // A piece of a long text has about so many bytes.  It takes a few milliseconds, and those who have

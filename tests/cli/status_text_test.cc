@@ -81,6 +81,15 @@ TEST_SUITE("cli/status_text") {
     CHECK(has_line(lines, "  too few nodes since: n2 was stopped by SIGTERM"));
   }
 
+  TEST_CASE("while stacks are taken it is said, and of how many ranks") {
+    Json page = page_with(0, 0);
+    CHECK_FALSE(has_line(status_lines(page, ""), "  taking stacks of 1 rank"));
+    page["runs"][0]["taking_stacks"] = 1;
+    CHECK(has_line(status_lines(page, ""), "  taking stacks of 1 rank"));
+    page["runs"][0]["taking_stacks"] = 8;
+    CHECK(has_line(screen(page, "", 80, 24), "  taking stacks of 8 ranks"));
+  }
+
   TEST_CASE("nodes and runs that are not on the page are counted") {
     Json page = page_with(4, 89);
     for (const Lines& lines : {status_lines(page, ""), node_lines(page, ""), rank_lines(page, ""),

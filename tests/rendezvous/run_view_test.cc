@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/decide/pace.h"
+#include "rendezvous/decide/stacks.h"
 #include "rendezvous/decide/vitals.h"
 
 using namespace ddprun;
@@ -23,6 +24,7 @@ struct Place {
   runs::State state;
   Chronicle chronicle;
   std::map<std::string, std::string> vitals;
+  std::map<std::string, std::string> stacks;
   Now now{.mono = MonoTime(1h), .wall = WallTime(1000s)};
 
   void says(const std::string& run, const std::string& node, Request request) {
@@ -67,10 +69,16 @@ struct Place {
   }
 
   RunsSource source() const {
-    return {.state = &state, .chronicle = &chronicle, .vitals = [this](const std::string& node) {
-              auto found = vitals.find(node);
-              return found == vitals.end() ? std::string() : found->second;
-            }};
+    auto text_in = [](const std::map<std::string, std::string>& texts) {
+      return [&texts](const std::string& node) {
+        auto found = texts.find(node);
+        return found == texts.end() ? std::string() : found->second;
+      };
+    };
+    return {.state = &state,
+            .chronicle = &chronicle,
+            .vitals = text_in(vitals),
+            .stacks = text_in(stacks)};
   }
   std::string text(bool is_trusted = true) const {
     RunsSource one = source();
@@ -104,6 +112,31 @@ bool has_line(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_SUITE("rendezvous/decide/run_view") {
+  TEST_CASE_FIXTURE(Training, "while stacks are taken it is shown of how many workers") {
+    CHECK(run()["taking_stacks"].is_null());
+    on(runs::event::StacksWanted{.run = "job"});
+    CHECK(run()["taking_stacks"] == 4);
+    stacks["a"] = encode(NodeStacks{.number = 1});
+    CHECK(run()["taking_stacks"] == 2);
+    stacks["b"] = stacks["a"];
+    CHECK(run()["taking_stacks"].is_null());
+    pass(20s);
+    on(runs::event::StacksWanted{.run = "job", .rank = 1});
+    CHECK(run()["taking_stacks"] == 1);
+    pass(6s);  // it does not answer
+    CHECK(run()["taking_stacks"].is_null());
+  }
+
+  TEST_CASE_FIXTURE(Training, "stacks are taken, too, where one has waited in vain") {
+    says("job", "a",
+         request::Failed{.failure = {.rank = 1}, .wait = TimedOutWait{.in = "barrier"}});
+    CHECK(run()["taking_stacks"] == 4);
+    says("job", "b", request::Found{});
+    CHECK(run()["taking_stacks"] == 2);
+    says("job", "a", request::Found{});
+    CHECK(run()["taking_stacks"].is_null());
+  }
+
   TEST_CASE("a run that waits says for whom") {
     Place place;
     place.joins("job", "a");
