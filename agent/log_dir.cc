@@ -11,11 +11,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/random_name.h"
-#include "store/base/fd.h"
+#include "store/base/file.h"
 #include "store/base/folder.h"
 
 namespace ddprun::agent {
@@ -179,23 +178,7 @@ Result<void> write_file(const std::string& path, const std::string& text) {
   // The folder may be one in which others can make files and links: /tmp.  They cannot tell the
   // name.
   std::string temporary = path + ".ddprun-" + rendezvous::random_name();
-  Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return system_error(errno, "write " + temporary);
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    ssize_t written = ::write(file.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      int error = errno;
-      ::unlink(temporary.c_str());
-      return system_error(error, "write " + temporary);
-    }
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  int error = errno;
-  ::unlink(temporary.c_str());
-  return system_error(error, "write " + path);
+  return replace_file(AT_FDCWD, path, temporary, text, 0600);
 }
 
 }  // namespace ddprun::agent

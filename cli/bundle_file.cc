@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "agent/bundle/archive.h"
+#include "store/base/file.h"
 #include "store/base/text.h"
 
 namespace ddprun::cli {
@@ -25,12 +26,8 @@ BundleFile::~BundleFile() {
 
 Result<void> BundleFile::write(std::string_view bytes) {
   size_ += bytes.size();
-  while (!bytes.empty()) {
-    ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_error(errno, "write the bundle " + path_);
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
+  int error_number = write_all(fd_.get(), bytes);
+  if (error_number != 0) return system_error(error_number, "write the bundle " + path_);
   return {};
 }
 

@@ -29,6 +29,7 @@
 #include "rendezvous/decide/exposure.h"
 #include "rendezvous/host.h"
 #include "store/base/endpoint.h"
+#include "store/base/file.h"
 #include "store/base/signal_mask.h"
 #include "store/base/text.h"
 #include "store/clock.h"
@@ -62,14 +63,8 @@ bool write_port(const std::string& path, std::uint16_t port) {
   // name.
   std::random_device random;
   std::string partial = path + "." + std::to_string(random()) + std::to_string(random());
-  int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd < 0) return false;
   std::string text = std::to_string(port) + "\n";
-  bool is_written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  is_written = ::close(fd) == 0 && is_written;
-  if (is_written && ::rename(partial.c_str(), path.c_str()) == 0) return true;
-  ::unlink(partial.c_str());
-  return false;
+  return ddprun::replace_file(AT_FDCWD, path, partial, text, 0666).has_value();
 }
 
 // On the socket that systemd has opened, if it has, else where the user wants.

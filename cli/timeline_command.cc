@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/timeline_command.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 #include "cli/log_folder_file.h"
 #include "cli/output_file.h"
 #include "rendezvous/decide/trace.h"
+#include "store/base/file.h"
 #include "store/base/percent.h"
 
 namespace ddprun::cli {
@@ -55,12 +53,8 @@ Result<void> save(const std::string& text, const std::string& output) {
   constexpr mode_t kMode = 0666;
   Result<Fd> file = open_output(output, OutputMode::Replace, kMode, "open " + output);
   if (!file) return file.error();
-  for (std::string_view rest = text; !rest.empty();) {
-    ssize_t count = ::write(file->get(), rest.data(), rest.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_error(errno, "write " + output);
-    rest.remove_prefix(static_cast<std::size_t>(count));
-  }
+  int error_number = write_all(file->get(), text);
+  if (error_number != 0) return system_error(error_number, "write " + output);
   return {};
 }
 

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/host_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "store/base/fd.h"
+#include "store/base/file.h"
+#include "store/base/folder.h"
 #include "store/base/number.h"
 #include "store/clock.h"
 #include "store/event.h"
@@ -143,25 +146,17 @@ class HostFiles::Folder {
 
   // The names of this run's files, and of what generation each is.
   Result<std::vector<std::pair<std::string, std::uint64_t>>> files() const {
-    int copy = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
-    if (entries == nullptr) {
-      Error error = disk_error("list " + path_);
-      if (copy >= 0) ::close(copy);
-      return error;
-    }
+    constexpr std::size_t kAll = SIZE_MAX;
+    std::error_code error;
+    auto names = names_in(folder_.get(), kAll, error,
+                          [this](std::string_view name) { return name.starts_with(beginning_); });
+    if (error) return Error{error, "list " + path_};
     std::vector<std::pair<std::string, std::uint64_t>> found;
-    errno = 0;
-    while (const dirent* entry = ::readdir(entries)) {
-      std::string name = entry->d_name;
-      if (!name.starts_with(beginning_)) continue;
+    for (std::string& name : names) {
       std::string rest = name.substr(beginning_.size());
       auto generation = number_in<std::uint64_t>(rest.substr(0, rest.find('.')));
       if (generation && *generation > 0) found.emplace_back(std::move(name), *generation);
     }
-    int error_number = errno;
-    ::closedir(entries);
-    if (error_number != 0) return system_error(error_number, "list " + path_);
     return found;
   }
 
@@ -235,16 +230,10 @@ class HostFiles::Folder {
     Fd file(::openat(folder_.get(), name.c_str(),
                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!file) return disk_error("write " + path_ + "/" + name);
-    const std::string text = encode(entry);
-    bool is_written = true;
-    for (std::size_t size = 0; is_written && size < text.size();) {
-      ssize_t count = ::write(file.get(), text.data() + size, text.size() - size);
-      if (count < 0 && errno == EINTR) continue;
-      is_written = count > 0;
-      if (is_written) size += static_cast<std::size_t>(count);
-    }
-    if (is_written && ::fsync(file.get()) == 0) return name;
-    Error error = disk_error("write " + path_ + "/" + name);
+    int error_number = write_all(file.get(), encode(entry));
+    if (error_number == 0 && ::fsync(file.get()) != 0) error_number = errno;
+    if (error_number == 0) return name;
+    Error error = system_error(error_number, "write " + path_ + "/" + name);
     ::unlinkat(folder_.get(), name.c_str(), 0);
     return error;
   }

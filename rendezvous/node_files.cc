@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/node_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "rendezvous/decide/run_file.h"
+#include "store/base/folder.h"
 #include "store/clock.h"
 
 namespace ddprun::rendezvous {
@@ -158,19 +158,10 @@ void NodeFiles::remove_old() const {
 }
 
 std::vector<std::string> NodeFiles::entries() const {
-  std::vector<std::string> found;
-  int copy = folder_ ? ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (entries == nullptr) {
-    if (copy >= 0) ::close(copy);
-    return found;
-  }
-  while (const dirent* entry = ::readdir(entries)) {
-    if (entry->d_name[0] != '.') found.emplace_back(entry->d_name);
-    if (found.size() == kMaxEntries) break;
-  }
-  ::closedir(entries);
-  return found;
+  if (!folder_) return {};
+  std::error_code ignored;  // what can be read is read
+  return names_in(folder_.get(), kMaxEntries, ignored,
+                  [](std::string_view name) { return !name.starts_with('.'); });
 }
 
 // The folder may hold thousands of other runs' files, and is looked at once a second.  What changed

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/run_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "store/base/fd.h"
+#include "store/base/file.h"
+#include "store/base/folder.h"
 #include "store/clock.h"
 
 namespace ddprun::rendezvous {
@@ -43,23 +44,6 @@ Fd open_folder(const std::string& path, std::string& why) {
   if (is_own && is_writable) return folder;
   why = is_own ? "it cannot be written to" : "other users have access to it, or own it";
   return {};
-}
-
-std::vector<std::string> names_in(const Fd& folder, const std::string& beginning) {
-  std::vector<std::string> names;
-  int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (entries == nullptr) {
-    if (copy >= 0) ::close(copy);
-    return names;
-  }
-  while (const dirent* entry = ::readdir(entries)) {
-    std::string name = entry->d_name;
-    if (name.starts_with(beginning) && !name.ends_with(kPartial)) names.push_back(name);
-    if (names.size() == kMaxFiles) break;
-  }
-  ::closedir(entries);
-  return names;
 }
 
 std::optional<std::string> read_file(const Fd& folder, const std::string& name) {
@@ -98,7 +82,11 @@ Fd open_first(const std::vector<std::string>& folders, std::string& problem) {
 std::vector<RunFile> read_files(const Fd& folder, const std::string& beginning,
                                 std::string& problem) {
   std::vector<RunFile> files;
-  for (const std::string& name : names_in(folder, beginning)) {
+  std::error_code ignored;  // what can be read is read
+  auto names = names_in(folder.get(), kMaxFiles, ignored, [&](std::string_view name) {
+    return name.starts_with(beginning) && !name.ends_with(kPartial);
+  });
+  for (const std::string& name : names) {
     auto file = decode_run_file(read_file(folder, name).value_or(""));
     if (file) {
       files.push_back(std::move(*file));
@@ -110,23 +98,10 @@ std::vector<RunFile> read_files(const Fd& folder, const std::string& beginning,
 }
 
 // A reader sees all of the text, or what was there before.
-bool write_file(const Fd& folder, const std::string& name, const std::string& text) {
+Result<void> write_file(const Fd& folder, const std::string& name, const std::string& text) {
   const std::string partial = name + kPartial;
   ::unlinkat(folder.get(), partial.c_str(), 0);  // left by a process that was killed
-  Fd file(::openat(folder.get(), partial.c_str(),
-                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return false;
-  for (std::size_t size = 0; size < text.size();) {
-    ssize_t count = ::write(file.get(), text.data() + size, text.size() - size);
-    if (count <= 0) {
-      int error = errno;
-      ::unlinkat(folder.get(), partial.c_str(), 0);
-      errno = error;
-      return false;
-    }
-    size += static_cast<std::size_t>(count);
-  }
-  return ::renameat(folder.get(), partial.c_str(), folder.get(), name.c_str()) == 0;
+  return replace_file(folder.get(), name, partial, text, 0600);
 }
 
 }  // namespace
@@ -185,8 +160,9 @@ void RunFiles::call(const std::string& what, std::function<std::string()> work) 
 void RunFiles::keep(RunFile file) {
   std::string name = name_of(file.run);
   call("write a run file", [shared = shared_, name, file = std::move(file)]() -> std::string {
-    if (!shared->folder || write_file(shared->folder, name, encode(file))) return "";
-    return "cannot write the run file of '" + file.run + "': " + std::strerror(errno);
+    auto written = shared->folder ? write_file(shared->folder, name, encode(file)) : Result<void>();
+    if (written) return "";
+    return "cannot write the run file of '" + file.run + "': " + written.error().code.message();
   });
 }
 

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/bundle/log_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
-#include <memory>
+#include <cstdint>
+#include <system_error>
+
+#include "store/base/folder.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 constexpr int kFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;  // a FIFO must not block
-
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
 
 // The run that the link `latest` of a --log-dir leads to, if it is a folder beside it; "" else.
 std::string latest_in(int folder) {
@@ -30,23 +28,21 @@ std::string latest_in(int folder) {
 
 void list(int folder, const std::string& prefix, int depth, std::vector<LogFile>& files,
           std::vector<std::string>& notes) {
-  std::unique_ptr<DIR, CloseFolder> names(::fdopendir(::dup(folder)));
-  if (!names) return notes.push_back("not read: " + prefix);
-  ::rewinddir(names.get());
-  while (const dirent* each = ::readdir(names.get())) {
-    std::string name = each->d_name;
-    if (name == "." || name == "..") continue;
+  std::error_code error;
+  auto names = names_in(folder, SIZE_MAX, error, [](std::string_view) { return true; });
+  if (error && names.empty()) return notes.push_back("not read: " + prefix);
+  for (const std::string& name : names) {
     std::string path = prefix + name;
     if (files.size() >= LogFolder::kMostFiles)
       return notes.push_back("not read: " + path + ", ...");
     struct stat info {};
-    if (::fstatat(folder, each->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // it has gone
+    if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // it has gone
     if (S_ISREG(info.st_mode)) {
       files.push_back({.path = path,
                        .size = static_cast<std::uint64_t>(info.st_size),
                        .mtime = info.st_mtim.tv_sec});
     } else if (S_ISDIR(info.st_mode) && depth > 0) {
-      Fd below(::openat(folder, each->d_name, kFolder));
+      Fd below(::openat(folder, name.c_str(), kFolder));
       if (!below) {
         notes.push_back("not read: " + path);
         continue;

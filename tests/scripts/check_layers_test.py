@@ -128,6 +128,18 @@ class CheckLayers(unittest.TestCase):
             "store/decide/wire.cc:2: a pure file may not reach sys/socket.h",
         )
 
+    def test_a_pure_file_reaches_none_of_what_shells_share(self):
+        self.write("store/base/folder.h", "#include <filesystem>")
+        self.write("store/base/fd.h", "#include <unistd.h>")
+        self.write("store/server.h", '#include "store/base/folder.h"', '#include "store/base/fd.h"')
+        self.write("store/decide/a.h", '#include "store/base/folder.h"')
+        self.write("store/decide/b.cc", '#include "store/base/fd.h"', '#include "store/decide/a.h"')
+        self.assert_reports(
+            "store/decide/a.h:1: a pure file may not reach store/base/folder.h",
+            "store/decide/b.cc:1: a pure file may not reach store/base/fd.h",
+            "store/decide/b.cc:2: a pure file may not reach store/decide/a.h -> store/base/folder.h",
+        )
+
     def test_a_pure_file_reads_no_clock(self):
         calls = (
             "auto a = std::chrono::steady_clock::now();",

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "store/base/fd.h"
+#include "store/base/file.h"
 #include "worker/checkpoint/formats/crc32c.h"
 #include "worker/checkpoint/formats/parallel_for.h"
 #include "worker/checkpoint/staging.h"
@@ -26,12 +27,8 @@ constexpr int kDirectThreads = 4;
 constexpr mode_t kMode = 0644;
 
 Result<void> write_block(int fd, std::string_view block, const std::filesystem::path& path) {
-  while (!block.empty()) {
-    ssize_t written = ::write(fd, block.data(), block.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_error(errno, "write " + path.string());
-    block.remove_prefix(static_cast<std::size_t>(written));
-  }
+  int error_number = write_all(fd, block);
+  if (error_number != 0) return system_error(error_number, "write " + path.string());
   return {};
 }
 

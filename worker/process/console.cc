@@ -2,7 +2,6 @@
 #include "worker/process/console.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,8 @@
 #include <climits>
 #include <string>
 #include <utility>
+
+#include "store/base/file.h"
 
 namespace ddprun::process {
 namespace {
@@ -61,23 +62,6 @@ std::string describe(int fd) {
                                            : "descriptor " + std::to_string(fd);
   if (count <= 0) return name;
   return name + ", which is " + std::string(target.data(), static_cast<std::size_t>(count));
-}
-
-// Waits as long as it takes.  Returns 0, or the errno of what stopped it.
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    ssize_t count = ::write(fd, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN) {
-      // A socket, say, that the parent process made non-blocking.
-      pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
-      ::poll(&ready, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
 }
 
 bool is_end_of_reader(int error_number) {

@@ -9,21 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "store/base/file.h"
+
 namespace ddprun::process {
 namespace {
-
-// 0, or the errno of what stopped it.
-int write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
 
 // 0, or the errno.  Interrupted, it is closed all the same.
 int close_file(int fd) {

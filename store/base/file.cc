@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store/base/file.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "store/base/fd.h"
+
+namespace ddprun {
+namespace {
+
+// 0, or the errno.  Interrupted, it is closed all the same.
+int close_file(Fd fd) {
+  return ::close(fd.release()) == 0 || errno == EINTR ? 0 : errno;
+}
+
+}  // namespace
+
+int write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (count == 0) {
+      return ENOSPC;
+    } else if (errno == EAGAIN) {
+      // A socket, say, that the parent process made non-blocking.
+      pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+Result<void> write_new_file(int folder, const std::string& name, std::string_view text,
+                            mode_t mode) {
+  Fd file(
+      ::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file) return system_error(errno, "write " + name);
+  int error = write_all(file.get(), text);
+  int close_error = close_file(std::move(file));  // a shared disk may refuse it only then
+  if (error == 0) error = close_error;
+  if (error == 0) return {};
+  ::unlinkat(folder, name.c_str(), 0);
+  return system_error(error, "write " + name);
+}
+
+Result<void> replace_file(int folder, const std::string& name, const std::string& partial,
+                          std::string_view text, mode_t mode) {
+  if (auto written = write_new_file(folder, partial, text, mode); !written) return written;
+  if (::renameat(folder, partial.c_str(), folder, name.c_str()) == 0) return {};
+  int error = errno;
+  ::unlinkat(folder, partial.c_str(), 0);
+  return system_error(error, "write " + name);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Writing files.  Each call may wait for the disk.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+#include "store/base/error.h"
+
+namespace ddprun {
+
+// Writes all of `bytes` to `fd`, and waits for as long as that takes, also where `fd` is
+// non-blocking.  Returns 0, or the errno of what stopped it.
+int write_all(int fd, std::string_view bytes);
+
+// Writes `text` to the new file `name` in the open folder `folder`, or where AT_FDCWD leads.  Fails
+// where something has that name, a link as well.  What it has made is removed where it fails then.
+Result<void> write_new_file(int folder, const std::string& name, std::string_view text,
+                            mode_t mode);
+
+// Writes `text` to `name` as a whole: a reader sees what was there before, or all of it.  It is
+// written to `partial` before, beside it, as write_new_file() does: a name that nobody else can
+// tell where others may make files in the folder.
+Result<void> replace_file(int folder, const std::string& name, const std::string& partial,
+                          std::string_view text, mode_t mode);
+
+}  // namespace ddprun
