@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rendezvous/decide/run_file.h"
+#include "rendezvous/own_folder.h"
 #include "store/base/folder.h"
 #include "store/clock.h"
 
@@ -57,12 +58,9 @@ std::string boot_of_machine() {
 
 // A folder that only this user can change.
 Fd open_folder(const std::string& path, std::string& problem) {
-  if (path.empty() || (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)) return {};
-  Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat status {};
-  bool is_own = folder && ::fstat(folder.get(), &status) == 0 && status.st_uid == ::geteuid() &&
-                (status.st_mode & 0077) == 0;
-  if (is_own) return folder;
+  if (path.empty() || !make_own_folder(path)) return {};
+  auto folder = open_own_folder(path);
+  if (folder) return std::move(*folder);
   problem =
       path +
       " is no folder of this user's alone; another user may have made it, and root can remove "

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/own_folder.h"
 #include "store/base/fd.h"
 #include "store/base/file.h"
 #include "store/base/folder.h"
@@ -29,20 +30,14 @@ constexpr const char* kPartial = ".partial";
 
 // A folder that only this user can change.  `why` says why it cannot be taken.
 Fd open_folder(const std::string& path, std::string& why) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  if (!make_own_folder(path)) {
     why = std::strerror(errno);
     return {};
   }
-  Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat status {};
-  if (!folder || ::fstat(folder.get(), &status) != 0) {
-    why = std::strerror(errno);
-    return {};
-  }
-  bool is_own = status.st_uid == ::geteuid() && (status.st_mode & 0077) == 0;
-  bool is_writable = ::faccessat(folder.get(), ".", W_OK | X_OK, AT_EACCESS) == 0;
-  if (is_own && is_writable) return folder;
-  why = is_own ? "it cannot be written to" : "other users have access to it, or own it";
+  auto folder = open_own_folder(path);
+  bool is_writable = folder && ::faccessat(folder->get(), ".", W_OK | X_OK, AT_EACCESS) == 0;
+  if (is_writable) return std::move(*folder);
+  why = folder ? "it cannot be written to" : folder.error().context;
   return {};
 }
 
