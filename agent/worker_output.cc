@@ -132,8 +132,9 @@ Result<int> AttemptOutput::open_stream(WorkerStreams& streams, Kind kind,
     streams.is_seen = false;
   }
   check(static_cast<bool>(kind.file), "a stream goes to a file, and there is no log folder");
-  streams.files.push_back(std::move(kind.file));
-  return streams.files.back().get();
+  const int fd = kind.file.get();
+  streams.files.emplace_back(streams.folder + kind.file_name, std::move(kind.file), disk_, nullptr);
+  return fd;
 }
 
 Result<int> AttemptOutput::open_pump(WorkerStreams& streams, Kind kind,

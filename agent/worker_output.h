@@ -14,6 +14,7 @@
 #include "agent/decide/config.h"
 #include "store/base/fd.h"
 #include "worker/env.h"
+#include "worker/process/log_file.h"
 #include "worker/process/output.h"
 
 namespace ddprun::agent {
@@ -35,10 +36,12 @@ struct WorkerStreams {
   std::shared_ptr<process::Tail> stderr_tail;
   bool is_seen = true;  // both pass through the agent or go to its files
 
-  std::vector<Fd> files;  // the agent's copies of what the worker has
+  // The agent's copies of the files that the worker writes by itself.
+  std::vector<process::LogFile> files;
   std::vector<std::unique_ptr<process::OutputPump>> pumps;
 
-  // Closes what only the worker needs, so that its end is seen.
+  // Closes what only the worker needs, so that its end is seen.  A shared disk may wait at the
+  // close of a file that the worker has begun to write: that is left to the thread for the disk.
   void worker_has_them();
 
   // Passes on what the worker has written so far.
