@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -54,6 +55,7 @@ WarmRestarts::WarmRestarts(asio::any_io_executor executor, process::Reaper& reap
 
 void WarmRestarts::workers_run(const std::vector<process::ProcessSpec>& specs) {
   workers_ = static_cast<int>(specs.size());
+  look_at_session();
   if (state_ == State::Ready) {
     learning_.begin(WarmLearning::kPause);
     return park();
@@ -149,7 +151,7 @@ void WarmRestarts::refused(const std::string& why) {
 void WarmRestarts::rule_out(const std::string& why) {
   if (state_ == State::Off) return;
   refused(why);
-  kill();
+  kill_unwatched();
 }
 
 void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
@@ -158,12 +160,13 @@ void WarmRestarts::ended(pid_t pid, process::ExitStatus status) {
   const State before = state_;
   if (state_ != State::Off) state_ = State::None;
   if (on_end_) on_end_();
+  look_at_session();
   if (is_ending_ || !template_) return;
   template_->ended();  // a fork() under way says what it means for the restart
   why_none_ = template_->why_ended();
   std::string words = template_->last_words();
   Result<void> could_run = template_->exec_result();
-  kill();
+  kill_unwatched();
   bool has_said_why = before != State::Off && state_ == State::Off;
   if (before == State::Ready && !why_none_.empty()) has_said_why = true;  // at the next restart
   if (has_said_why) return;
@@ -191,6 +194,22 @@ std::vector<process::Process> WarmRestarts::kill() {
     process::kill_template(pid_);  // its number is its own until the reaper has told its end
   if (state_ != State::Off) state_ = State::None;
   return parked;
+}
+
+// Nobody waits for their ends.
+void WarmRestarts::kill_unwatched() {
+  for (process::Process& parked : kill()) {
+    reaper_.watch(std::move(parked), [this, alive = std::weak_ptr(alive_)](process::ExitStatus) {
+      if (!alive.expired()) look_at_session();
+    });
+  }
+}
+
+// All that is in it is in its first process group, too.  When the last of it has been collected,
+// its number may become that of a process that no sweep is to spare.
+void WarmRestarts::look_at_session() {
+  if (session_ == 0 || pid_ != 0) return;
+  if (::kill(-session_, 0) != 0 && errno == ESRCH) session_ = 0;
 }
 
 void WarmRestarts::fork(const std::vector<process::ProcessSpec>& specs, Then then) {
@@ -236,7 +255,7 @@ void WarmRestarts::fork_now(const std::vector<process::ProcessSpec>& specs, Then
     if (!forks) {
       cold(to_string(forks.error()));
       asio::post(executor_, [this, alive = std::weak_ptr(alive_)] {
-        if (!alive.expired()) kill();
+        if (!alive.expired()) kill_unwatched();
       });
       return then({});
     }

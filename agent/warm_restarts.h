@@ -56,7 +56,7 @@ class WarmRestarts {
   // A fork did not become a worker, for this reason: there will be no others.
   void rule_out(const std::string& why);
 
-  // The session of the templates and of the forks that wait; 0 for none.
+  // The session of the templates and of the forks that wait; 0 once nothing is in it.
   pid_t session() const { return session_; }
 
   // Ends the template, and waits for its end; there will be no other.
@@ -77,6 +77,8 @@ class WarmRestarts {
   void ended(pid_t pid, process::ExitStatus status);
   void cold(const std::string& why);
   std::vector<process::Process> kill();
+  void kill_unwatched();
+  void look_at_session();
 
   boost::asio::any_io_executor executor_;
   process::Reaper& reaper_;
