@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/signal_relay.h"
-#include "store/clock.h"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <fstream>
-#include <string>
 #include <utility>
 
+#include "store/clock.h"
+#include "worker/process/proc_files.h"
+
 namespace ddprun::agent {
-namespace {
 
 namespace asio = boost::asio;
-
-// The name of the process `pid`; empty where there is none.
-std::string name_of(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-  std::string name;
-  std::getline(file, name);
-  return name;
-}
-
-}  // namespace
 
 SignalRelay::SignalRelay(asio::any_io_executor executor, std::shared_ptr<Fd> reports,
                          std::string sender, bool is_to_all)
@@ -46,7 +35,7 @@ void SignalRelay::read() {
 void SignalRelay::heard(const process::SignalReport& report) {
   // A person can signal all processes of a name, by pkill.  The sender is 0 where it is in another
   // pid namespace, as the scheduler is for a container.
-  if (report.sender != 0 && name_of(report.sender) != sender_) return;
+  if (report.sender != 0 && process::program_name_of(report.sender) != sender_) return;
   is_alone_ = false;
   if (int& missed = missed_[report.signal]; missed > 0) {
     --missed;
