@@ -84,50 +84,55 @@ void WorkerGroup::start(const rendezvous::Round& round, int restart_count,
   AttemptFilesSpec spec = attempt_files_spec(config_, restart_count, starts_ == 1);
   auto files = std::make_shared<Result<AttemptFiles>>(
       Error{Errc::LimitExceeded, "the log files could not be made"});  // where that throws
-  auto is_over = [this, number = starts_, alive = std::weak_ptr(alive_)] {
-    return alive.expired() || number != starts_ || !start_;  // stopped meanwhile
-  };
-  auto begin = [this, files, is_over](std::vector<process::Fork> forks) {
-    auto made = std::make_shared<std::vector<process::Fork>>(std::move(forks));
-    when_leased([this, files, is_over, made] {
-      if (is_over()) return;
-      start_->set_files_made();
-      begin_all(std::move(**files), std::move(*made));
-    });
-  };
-  auto go_on = [this, files, is_over, begin] {
-    if (is_over()) return;
-    if (*files && !(*files)->lost.empty()) {
-      log_losses_.push_back((*files)->lost);
-      on_warning_("this attempt has no log files: " + (*files)->lost);
-    }
-    if (*files && warm_ && (starts_ > 1 || config_.has_warm_start))
-      return warm_->fork(specs_of(start_->round()), begin);
-    if (*files) return begin({});
-    start_->set_files_made();
-    start_->fail(0, to_string(files->error()), kExitInfrastructure, config_.local_world_size);
-    end_start_if_settled();
-  };
   bool has_just_been_made = spec.has_late_folders && starts_ == 1;
-  if (!spec.log_dir || has_just_been_made) {
-    *files = make_attempt_files(spec);
-    return go_on();
-  }
+  if (!spec.log_dir || has_just_been_made) return files_made(make_attempt_files(spec));
   std::string call = "make the log files in " + spec.log_dir->path();
   disk_.run(
       std::move(call), [spec = std::move(spec), files] { *files = make_attempt_files(spec); },
-      go_on);
+      [this, files, number = starts_, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired() && is_starting(number)) files_made(std::move(*files));
+      });
+}
+
+// Whether this start is under way, and has not been stopped.
+bool WorkerGroup::is_starting(int number) const {
+  return number == starts_ && start_ != nullptr;
+}
+
+// They have been, or cannot be.
+void WorkerGroup::files_made(Result<AttemptFiles> files) {
+  if (!files) {
+    start_->set_files_made();
+    start_->fail(0, to_string(files.error()), kExitInfrastructure, config_.local_world_size);
+    return end_start_if_settled();
+  }
+  if (!files->lost.empty()) {
+    log_losses_.push_back(files->lost);
+    on_warning_("this attempt has no log files: " + files->lost);
+  }
+  auto prepared = std::make_shared<Prepared>(
+      Prepared{.start = starts_, .files = std::move(*files), .forks = {}});
+  bool is_warm = warm_ && (starts_ > 1 || config_.has_warm_start);
+  if (!is_warm) return begin_when_leased(prepared);
+  warm_->fork(specs_of(start_->round()), [this, prepared](std::vector<process::Fork> forks) {
+    prepared->forks = std::move(forks);
+    begin_when_leased(prepared);
+  });
 }
 
 // The disk, or a stop of this process, may have taken longer than the lease of the workers that are
 // to be forked.  The others may then go on without them, until it is renewed.
-void WorkerGroup::when_leased(std::function<void()> then) {
-  if (!config_.lease_end || mono_now() < config_.lease_end()) return then();
+void WorkerGroup::begin_when_leased(const std::shared_ptr<Prepared>& prepared) {
+  if (!is_starting(prepared->start)) return;
+  if (!config_.lease_end || mono_now() < config_.lease_end()) {
+    start_->set_files_made();
+    return begin_all(std::move(prepared->files), std::move(prepared->forks));
+  }
   lease_timer_.expires_after(kLookAtLease);
-  lease_timer_.async_wait([this, then = std::move(then),
-                           alive = std::weak_ptr(alive_)](boost::system::error_code error) mutable {
-    if (!error && !alive.expired()) when_leased(std::move(then));
-  });
+  lease_timer_.async_wait(
+      [this, prepared, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (!error && !alive.expired()) begin_when_leased(prepared);
+      });
 }
 
 std::vector<process::ProcessSpec> WorkerGroup::specs_of(const rendezvous::Round& round) const {

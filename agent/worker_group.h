@@ -57,7 +57,15 @@ class WorkerGroup : public Workers {
 
  private:
   std::vector<process::ProcessSpec> specs_of(const rendezvous::Round& round) const;
-  void when_leased(std::function<void()> then);
+  // What an attempt has before its workers are begun.
+  struct Prepared {
+    int start = 0;  // its number
+    AttemptFiles files;
+    std::vector<process::Fork> forks;  // for each worker, or none
+  };
+  bool is_starting(int number) const;
+  void files_made(Result<AttemptFiles> files);
+  void begin_when_leased(const std::shared_ptr<Prepared>& prepared);
   void begin_all(AttemptFiles files, std::vector<process::Fork> forks);
   Result<void> begin_one(AttemptOutput& output, worker::WorkerEnv env,
                          std::optional<process::Fork> fork);
