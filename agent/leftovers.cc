@@ -19,6 +19,7 @@
 namespace ddprun::agent {
 namespace {
 
+// After this a line names what is waited for; a shorter wait needs none.
 constexpr auto kSilentWait = std::chrono::seconds(1);
 
 }  // namespace

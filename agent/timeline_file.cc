@@ -14,6 +14,7 @@ using rendezvous::TraceText;
 
 namespace {
 
+// How long the end of the run waits for it, as kDiskPatience of agent/run_ending.h.
 constexpr auto kPatience = std::chrono::seconds(1);
 // Of what a full file says at last, at most.
 constexpr std::size_t kEndBytes = 512;

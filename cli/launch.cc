@@ -51,9 +51,12 @@ namespace {
 
 namespace asio = boost::asio;
 
+// How long the end waits for consoles and disk before a line says so: as long as for any other call
+// that stands still.
+constexpr auto kSilentWait = process::IoThread::kStall;
 // How long the last lines, about output that is lost, are waited for.
-constexpr auto kSilentWait = std::chrono::seconds(2);  // for the consoles, at the end
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
+// How long what is just being written when a signal comes is waited for.
 constexpr auto kWriteInFlight = std::chrono::milliseconds(200);
 
 // How long a guardian tries to say where the nodes meet that a killed agent's workers are dead.

@@ -21,7 +21,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// The nodes of a run start together, or nearly so.
+// For a host that does not listen yet: the nodes of a run start together, or nearly so.
 constexpr std::chrono::seconds kPatience(30);
 
 }  // namespace

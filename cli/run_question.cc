@@ -17,6 +17,7 @@ namespace ddprun::cli {
 namespace {
 
 constexpr std::uint16_t kDefaultPort = 29400;  // as for --rdzv-endpoint
+// How long a host that does not answer keeps a person waiting.
 constexpr Duration kPatience = std::chrono::seconds(10);
 constexpr std::size_t kNamedRuns = 8;
 
