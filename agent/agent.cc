@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <exception>
 #include <set>
 #include <utility>
 
@@ -86,7 +85,7 @@ Agent::Agent(asio::any_io_executor executor, AgentConfig config, AgentParts part
       disk_(parts.disk),
       logger_(parts.logger),
       clock_(std::move(parts.clock)),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
+      tasks_(executor),
       failures_(config_.no_restart_codes),
       hangs_(
           executor, parts.reaper, parts.disk, hang_config(config_), workers_, logger_,

@@ -10,7 +10,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <exception>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -78,7 +77,7 @@ HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper
       stacks_(reaper, disk),
       state_(config_.decide),
       timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+      tasks_(executor) {
   if (config_.timer_file == nullptr) return;
   timers_.emplace(
       executor, *config_.timer_file,

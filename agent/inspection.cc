@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/inspection.h"
 
-#include <exception>
 #include <utility>
 
 #include "agent/decide/wait_words.h"
@@ -29,7 +28,7 @@ Inspection::Inspection(asio::any_io_executor executor, process::Reaper& reaper,
       on_found_(std::move(on_found)),
       stacks_(reaper, disk, config_.tools, workers),
       timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 void Inspection::begin(rendezvous::TimedOutWait wait) {
   tasks_.spawn(look(std::move(wait), ++number_));

@@ -2,7 +2,6 @@
 #include "agent/node_bundle.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "agent/worker_spec.h"
@@ -37,7 +36,7 @@ NodeBundle::NodeBundle(asio::any_io_executor executor, std::function<NodeFiles()
       say_(std::move(say)),
       thread_(executor, [](const process::IoThread::Stall&) {}),
       timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 void NodeBundle::heard(const rendezvous::command::TakeBundle& take) {
   if (take.piece > 0) {

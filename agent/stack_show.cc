@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/stack_show.h"
 
-#include <exception>
 #include <utility>
 
 #include "store/clock.h"
@@ -44,9 +43,7 @@ rendezvous::NodeStacks stacks_of(std::uint64_t number, const SeenWorkers& seen) 
 StackShow::StackShow(asio::any_io_executor executor, process::Reaper& reaper,
                      process::IoThread& disk, StackReaderConfig config, Workers& workers,
                      std::function<void(std::string)> say)
-    : say_(std::move(say)),
-      stacks_(reaper, disk, std::move(config), workers),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+    : say_(std::move(say)), stacks_(reaper, disk, std::move(config), workers), tasks_(executor) {}
 
 void StackShow::begin(const rendezvous::command::TakeStacks& take) {
   if (!std::exchange(is_looking_, true)) tasks_.spawn(look(take));

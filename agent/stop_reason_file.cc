@@ -10,7 +10,6 @@
 #include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <exception>
 #include <utility>
 
 #include "agent/log_dir.h"
@@ -45,7 +44,7 @@ StopReasonFile::StopReasonFile(asio::any_io_executor executor, process::Reaper& 
       config_(std::move(config)),
       logger_(std::move(logger)),
       disk_(executor, [](const process::IoThread::Stall&) {}),  // kDiskPatience bounds the wait
-      questions_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }),
+      questions_(executor),
       answered_(executor) {
   if (!config_.scheduler || !config_.scheduler->question) return;
   for (const std::string& assignment : config_.scheduler->question->environment)

@@ -2,7 +2,6 @@
 #include "agent/timeline.h"
 
 #include <chrono>
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@ Timeline::Timeline(asio::any_io_executor executor, TimelineConfig config, Worker
       file_(executor, std::move(config), std::move(on_failure)),
       thread_(executor, [](const process::IoThread::Stall&) {}),  // settled() bounds the wait
       timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 void Timeline::draw(TraceEvent event) {
   if (!is_wanted()) return;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -93,7 +92,7 @@ VitalsSampler::VitalsSampler(asio::any_io_executor executor, VitalsConfig config
       say_(std::move(say)),
       thread_(executor, [](const process::IoThread::Stall&) {}),  // the vitals' age says it
       timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 void VitalsSampler::start(std::uint64_t round) {
   if (config_.period <= Duration::zero()) return;

@@ -40,7 +40,7 @@ EtcdRegistry::EtcdRegistry(asio::any_io_executor executor, EtcdPlace place, cons
       client_(executor, place_.client, [this](const std::string& line) { log_(line); }),
       closed_(executor),
       lease_is_due_(executor),
-      tasks_(executor, [](const std::exception_ptr& error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 EtcdRegistry::~EtcdRegistry() = default;
 

@@ -54,7 +54,7 @@ NetworkHandler::NetworkHandler(asio::any_io_executor executor, NetworkConfig con
       reached_(executor),
       announcement_(executor),
       pause_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+      tasks_(executor) {
   config_.member.node.pid = ::getpid();
   config_.member.stand_in_port = endpoint_.stand_in_port();
   if (!node_files_.problem().empty()) notices_.push(notice::Info{node_files_.problem()});

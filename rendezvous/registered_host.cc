@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/registered_host.h"
 
-#include <exception>
 #include <utility>
 
 #include "rendezvous/decide/host_search.h"
@@ -16,9 +15,7 @@ constexpr Duration kPause = std::chrono::seconds(1);  // after a failure
 }  // namespace
 
 RegisteredHost::RegisteredHost(asio::any_io_executor executor, Parts parts)
-    : parts_(std::move(parts)),
-      pause_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {
+    : parts_(std::move(parts)), pause_(executor), tasks_(executor) {
   parts_.registry->log_to(parts_.log);
 }
 

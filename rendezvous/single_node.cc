@@ -25,7 +25,7 @@ SingleNodeHandler::SingleNodeHandler(asio::any_io_executor executor, SingleNodeC
       notices_(executor),
       announcement_(executor),
       pace_timer_(executor),
-      tasks_(executor, [](std::exception_ptr error) { std::rethrow_exception(error); }) {}
+      tasks_(executor) {}
 
 SingleNodeHandler::~SingleNodeHandler() {
   close();

@@ -25,6 +25,10 @@ bool is_cancellation(const std::exception_ptr& error) {
 
 }  // namespace
 
+void rethrow(std::exception_ptr error) {
+  std::rethrow_exception(std::move(error));
+}
+
 TaskGroup::TaskGroup(asio::any_io_executor executor, ErrorHandler on_error)
     : executor_(std::move(executor)), on_error_(std::move(on_error)), emptied_(executor_) {}
 

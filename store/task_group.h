@@ -15,6 +15,9 @@
 
 namespace ddprun::store {
 
+// Throws `error` on, which leaves the event loop: nothing of ours throws, so it is a bug.
+[[noreturn]] void rethrow(std::exception_ptr error);
+
 // A set of running coroutines.
 //
 // Threads: used from the executor's thread only; the executor must not run on more than one.
@@ -26,7 +29,7 @@ class TaskGroup {
 
   // `on_error` is called with every exception that leaves a task, except of operation_aborted: a
   // cancelled task is an outcome, not a failure.
-  TaskGroup(boost::asio::any_io_executor executor, ErrorHandler on_error);
+  explicit TaskGroup(boost::asio::any_io_executor executor, ErrorHandler on_error = rethrow);
   ~TaskGroup();
 
   TaskGroup(const TaskGroup&) = delete;

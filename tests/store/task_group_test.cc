@@ -95,6 +95,19 @@ TEST_SUITE("store/task_group") {
     CHECK(group.empty());
   }
 
+  TEST_CASE("what a task throws leaves the event loop where the owner does not want it") {
+    asio::io_context context;
+    TaskGroup group(context.get_executor());
+    group.spawn(throw_at_once());
+    CHECK_THROWS_WITH(context.poll(), "broken");
+    CHECK(group.empty());
+    group.spawn(wait_for_ever());
+    group.cancel();
+    context.restart();
+    CHECK_NOTHROW(context.poll());
+    CHECK(group.empty());
+  }
+
   TEST_CASE_FIXTURE(Group, "a task may spawn another; join waits for both") {
     group.spawn(spawn_then_end(group));
     join_and_run();
