@@ -80,7 +80,8 @@ class RunEnding {
   bool has_round_failed_ = false;  // the last one, by a worker of any node
 };
 
-// How long the end of a round waits for a slow disk to take the rest of the files.
+// How long the end of a round waits for a slow disk to take the rest of the files.  One that works
+// takes them in milliseconds, and what stands still for longer may do so for hours.
 inline constexpr auto kDiskPatience = std::chrono::seconds(1);
 
 }  // namespace ddprun::agent

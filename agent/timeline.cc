@@ -16,7 +16,8 @@ using TraceKind = TraceEvent::Kind;
 
 namespace {
 
-// How long the end of the run waits for what the workers' disk still has.
+// How long the end of the run waits for what the workers' disk still has, as kDiskPatience of
+// agent/run_ending.h.
 constexpr auto kPatience = std::chrono::seconds(1);
 // The last look reads so many pieces of one file, at most.
 constexpr int kLastPieces = 16;
