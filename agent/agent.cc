@@ -516,7 +516,7 @@ asio::awaitable<void> Agent::prepare_restart() {
 }
 
 void Agent::worker_exited(const WorkerExit& exit) {
-  if (hangs_.hold_back(exit)) return;
+  if (hangs_.take_exit(exit)) return;
   last_exit_ = clock_().mono;
   timeline_.worker_ended(exit);
   event::WorkerExited event{.local_rank = exit.local_rank};
@@ -528,7 +528,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
   } else if (exit.status.is_success()) {
     failures_.ended_well(exit);
   } else {
-    HangJudgement hang = hangs_.judge_failure(exit.local_rank);
+    HangJudgement hang = hangs_.begin_failure(exit.local_rank);
     event.failure = failures_.first_failure(exit, hang.cause, last_exit_);
     if (event.failure->log_path.empty()) event.failure->log_path = log_path_of_failures();
     event.is_final = !failures_.why_no_restart().empty();

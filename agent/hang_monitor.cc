@@ -108,7 +108,7 @@ void HangMonitor::workers_stop(bool is_asked) {
   on(hang::event::Stopped{});
 }
 
-bool HangMonitor::hold_back(const WorkerExit& exit) {
+bool HangMonitor::take_exit(const WorkerExit& exit) {
   auto actions =
       hang::step(state_, hang::event::Exited{exit.local_rank}, mono_now(), config_.decide);
   // Those that are about to be released go first.
@@ -120,7 +120,7 @@ bool HangMonitor::hold_back(const WorkerExit& exit) {
   return is_held;
 }
 
-HangJudgement HangMonitor::judge_failure(int local_rank) {
+HangJudgement HangMonitor::begin_failure(int local_rank) {
   HangJudgement judgement;
   if (auto found = causes_.find(local_rank); found != causes_.end())
     judgement.cause = found->second;
@@ -216,7 +216,7 @@ void HangMonitor::perform(const std::vector<hang::Action>& actions) {
               workers_.signal_one(kill.local_rank, SIGKILL);
             },
             [this](const hang::action::Abandon& stuck) { abandon(stuck.local_rank); },
-            [](const hang::action::HoldBack&) {},  // hold_back() has done it
+            [](const hang::action::HoldBack&) {},  // take_exit() has done it
             [this](const hang::action::Release& wanted) { tasks_.spawn(release(wanted.first)); },
         },
         action);

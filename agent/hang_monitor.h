@@ -2,7 +2,7 @@
 //
 // Watches the running workers for hangs, and ends what hangs: agent/decide/hang decides; this takes
 // samples, collects stacks, reads torch's timers and sends the signals.  The end of a hung worker
-// is then an ordinary failure, with judge_failure() as its words.
+// is then an ordinary failure, with begin_failure() as its words.
 //
 // The heartbeat file of a worker is named in DDPRUN_HEARTBEAT_FILE (worker/ENVIRONMENT.md).
 #pragma once
@@ -79,11 +79,13 @@ class HangMonitor {
   // no longer.  Returns the pids of the tools that are just ending, which the sweep leaves alone.
   std::set<pid_t> sweep_begins() { return interrupt(); }
 
-  // A worker has ended.  Returns whether on_exit hears of it later.
-  bool hold_back(const WorkerExit& exit);
+  // A worker has ended: hears of it before anything else does.  Returns whether it keeps the exit
+  // for now, and gives it to on_exit later.
+  bool take_exit(const WorkerExit& exit);
 
-  // The first failure of the attempt.
-  HangJudgement judge_failure(int local_rank);
+  // The first failure of the attempt, whose worker this was: why it hung, if it did.  If our
+  // SIGABRT has ended it, is_showing_stacks() holds from now on.
+  HangJudgement begin_failure(int local_rank);
 
   bool is_taking_stacks() const { return state_.is_taking; }
 

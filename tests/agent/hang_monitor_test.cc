@@ -64,7 +64,7 @@ struct Job {
     reaper.watch(std::move(*process), [this, local_rank](process::ExitStatus status) {
       ended[local_rank] = status;
       workers.gone(local_rank);
-      if (!watch.hold_back({.local_rank = local_rank, .status = status}))
+      if (!watch.take_exit({.local_rank = local_rank, .status = status}))
         told.push_back(local_rank);
     });
   }
@@ -88,10 +88,10 @@ TEST_SUITE("agent/hang_monitor") {
     CHECK(job.ended.at(0).signal == SIGABRT);
     CHECK(job.ended.at(1).signal == SIGABRT);
     CHECK(job.told == std::vector{1, 0});
-    CHECK(job.watch.judge_failure(1).cause.starts_with(
+    CHECK(job.watch.begin_failure(1).cause.starts_with(
         "hung: no output, CPU time or heartbeat for "));
-    CHECK_FALSE(job.watch.judge_failure(1).wait);
-    CHECK(job.watch.judge_failure(0).cause == "");
+    CHECK_FALSE(job.watch.begin_failure(1).wait);
+    CHECK(job.watch.begin_failure(0).cause == "");
     job.stop();
   }
 
@@ -100,7 +100,7 @@ TEST_SUITE("agent/hang_monitor") {
     job.start(0, "touch $BEAT; while :; do :; done");
     job.watch.start(false);
     REQUIRE(test::run_until(job.loop, [&] { return !job.told.empty(); }));
-    CHECK(job.watch.judge_failure(0).cause.starts_with("hung: no heartbeat for "));
+    CHECK(job.watch.begin_failure(0).cause.starts_with("hung: no heartbeat for "));
     job.stop();
   }
 

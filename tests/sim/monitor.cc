@@ -39,7 +39,7 @@ void Monitor::stop() {
   if (!state_.running.empty() || state_.hold) on(hang::event::Stopped{});
 }
 
-bool Monitor::hold_back(int local_rank, const process::ExitStatus& status) {
+bool Monitor::take_exit(int local_rank, const process::ExitStatus& status) {
   hang::Event event = hang::event::Exited{local_rank};
   auto actions = hang::step(state_, event, world_.now(node_.plan().machine).mono, config_);
   bool is_held = !held_.empty() || std::ranges::any_of(actions, [](const hang::Action& action) {

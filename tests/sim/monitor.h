@@ -31,7 +31,7 @@ class Monitor {
   void stop();   // they are being stopped
 
   // The end of a worker; returns whether the node hears of it later.
-  bool hold_back(int local_rank, const process::ExitStatus& status);
+  bool take_exit(int local_rank, const process::ExitStatus& status);
   // It is told to the core: what the first failure of an attempt must be.
   void judge_failure(int local_rank) const;
   // Whether the others are to end by SIGABRT after this failure.

@@ -234,7 +234,7 @@ void Node::end_worker(int local_rank, process::ExitStatus status) {
   std::optional<std::size_t> round = round_;
   std::uint64_t group = group_;
   later(Duration::zero(), [this, group, local_rank, status] {
-    if (group == group_ && !monitor_.hold_back(local_rank, status)) tell_end(local_rank, status);
+    if (group == group_ && !monitor_.take_exit(local_rank, status)) tell_end(local_rank, status);
   });
   if (!status.is_success() && round && world_.scenario.victims_fail) {
     for (Node* peer : world_.oracle.round(*round).members) {
