@@ -63,7 +63,7 @@ asio::awaitable<void> Inspection::look(rendezvous::TimedOutWait wait, int number
     const MonoTime began = mono_now();
     const MonoTime until = began + config_.limit;
     const CpuTimes before = cpu_times();
-    auto looked = co_await stacks_.look(StackReader::Place::LogFolder, {}, until);
+    auto looked = co_await stacks_.look(StackReader::Texts::Kept, {}, until);
     if (!looked || number != number_) co_return;
     seen = std::move(*looked);
     timer_.expires_at(until);

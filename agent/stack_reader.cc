@@ -46,7 +46,7 @@ std::set<pid_t> StackReader::interrupt() {
   return stacks_.interrupt();
 }
 
-asio::awaitable<std::optional<SeenWorkers>> StackReader::look(Place place, std::set<int> ranks,
+asio::awaitable<std::optional<SeenWorkers>> StackReader::look(Texts texts, std::set<int> ranks,
                                                               MonoTime until) {
   const int interruptions = interruptions_;
   auto seen = std::make_shared<SeenWorkers>();
@@ -79,7 +79,7 @@ asio::awaitable<std::optional<SeenWorkers>> StackReader::look(Place place, std::
   for (const RunningWorker& worker : workers_.running()) {
     auto known = seen->workers.find(worker.local_rank);
     if (!is_wanted || known == seen->workers.end() || known->second.pid != worker.pid) continue;
-    bool is_kept = place == Place::LogFolder && !worker.folder.empty();
+    bool is_kept = texts == Texts::Kept && !worker.folder.empty();
     if (!is_kept && !prepared->scratch) continue;
     std::string path = is_kept ? worker.folder + "/stack"
                                : *prepared->scratch + "/" + std::to_string(worker.local_rank);

@@ -46,15 +46,16 @@ class StackReader {
   StackReader(process::Reaper& reaper, process::IoThread& disk, StackReaderConfig config,
               Workers& workers);
 
-  enum class Place : std::uint8_t {
-    LogFolder,  // the texts stay in the workers' log folders, where they have some
-    Scratch,    // they are removed
+  // What becomes of the texts.
+  enum class Texts : std::uint8_t {
+    Kept,  // in the workers' log folders, where they have some
+    Removed,
   };
 
   // Looks at the workers that run now and have one of these ranks; of none: at all.  Completes when
   // the tools have ended, at `until` at the latest; they hold a worker for a part of that.
   // nullopt: interrupt() came before.
-  boost::asio::awaitable<std::optional<SeenWorkers>> look(Place place, std::set<int> ranks,
+  boost::asio::awaitable<std::optional<SeenWorkers>> look(Texts texts, std::set<int> ranks,
                                                           MonoTime until);
 
   // Returns the pids of the tools that are just ending, which a sweep leaves alone.

@@ -53,7 +53,7 @@ asio::awaitable<void> StackShow::look(rendezvous::command::TakeStacks take) {
   std::set<int> ranks;
   if (take.rank) ranks.insert(*take.rank);
   auto seen =
-      co_await stacks_.look(StackReader::Place::Scratch, std::move(ranks), mono_now() + kLimit);
+      co_await stacks_.look(StackReader::Texts::Removed, std::move(ranks), mono_now() + kLimit);
   is_looking_ = false;
   if (seen) say_(encode(stacks_of(take.number, *seen)));
 }

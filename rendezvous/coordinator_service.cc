@@ -234,7 +234,7 @@ void CoordinatorService::step(const runs::Event& event) {
     std::visit(
         Overloaded{
             [this](runs::action::Send& send) {
-              outgoing_.push_back({.kind = Outgoing::Kind::Push,
+              outgoing_.push_back({.kind = StoreCall::Kind::Push,
                                    .name = keys::mailbox(send.node, send.connection),
                                    .text = encode(send.command)});
             },
@@ -243,21 +243,21 @@ void CoordinatorService::step(const runs::Event& event) {
                                             keys::stacks(forget.node), keys::bundle(forget.node),
                                             keys::slices(forget.node)};
               slices_.forget(forget.node);
-              outgoing_.push_back({.kind = Outgoing::Kind::Forget,
+              outgoing_.push_back({.kind = StoreCall::Kind::Forget,
                                    .name = keys::mailbox(forget.node, forget.connection),
                                    .keys = std::move(keys)});
             },
             [this](runs::action::Suspect& suspect) {
               outgoing_.push_back(
-                  {.kind = Outgoing::Kind::SetKey, .name = keys::given_up(suspect.node)});
+                  {.kind = StoreCall::Kind::SetKey, .name = keys::given_up(suspect.node)});
             },
             [this](runs::action::Acquit& acquit) {
               outgoing_.push_back(
-                  {.kind = Outgoing::Kind::DeleteKey, .name = keys::given_up(acquit.node)});
+                  {.kind = StoreCall::Kind::DeleteKey, .name = keys::given_up(acquit.node)});
             },
             [this](runs::action::Mark& mark) {
               outgoing_.push_back(
-                  {.kind = Outgoing::Kind::Push,
+                  {.kind = StoreCall::Kind::Push,
                    .name = keys::inbox(config_.record),
                    .text = std::string(kMark) + std::to_string(mark.number) + ' ' + mark.run});
             },
@@ -312,7 +312,7 @@ void CoordinatorService::hold_for_begin(std::vector<runs::Action>& actions) {
   actions.erase(keeps);
   bool is_first = file.round == 0;
   if (!is_first) return config_.keep_file(std::move(file));
-  outgoing_.push_back({.kind = Outgoing::Kind::Begin, .name = {}, .file = std::move(file)});
+  outgoing_.push_back({.kind = StoreCall::Kind::Begin, .name = {}, .file = std::move(file)});
 }
 
 store::Async<void> CoordinatorService::begin(RunFile file) {
@@ -325,7 +325,7 @@ store::Async<void> CoordinatorService::begin(RunFile file) {
 asio::awaitable<void> CoordinatorService::send() {
   while (is_open_) {
     while (!outgoing_.empty()) {
-      Outgoing next = std::move(outgoing_.front());
+      StoreCall next = std::move(outgoing_.front());
       outgoing_.pop_front();
       is_sending_ = true;
       auto performed = co_await perform(std::move(next));
@@ -339,11 +339,11 @@ asio::awaitable<void> CoordinatorService::send() {
   }
 }
 
-store::Async<void> CoordinatorService::perform(Outgoing next) {
+store::Async<void> CoordinatorService::perform(StoreCall next) {
   switch (next.kind) {
-    case Outgoing::Kind::Push:
+    case StoreCall::Kind::Push:
       co_return co_await push(std::move(next));
-    case Outgoing::Kind::SetKey: {
+    case StoreCall::Kind::SetKey: {
       // The answer shows that the store has it: set() alone may return earlier.
       auto set = co_await out_->set(next.name, "");
       if (!set) co_return set;
@@ -352,46 +352,46 @@ store::Async<void> CoordinatorService::perform(Outgoing next) {
       if (!is_there) co_return is_there.error();
       co_return Result<void>{};
     }
-    case Outgoing::Kind::DeleteKey: {
+    case StoreCall::Kind::DeleteKey: {
       auto deleted = co_await out_->delete_key(next.name);
       if (!deleted) co_return deleted.error();
       co_return Result<void>{};
     }
-    case Outgoing::Kind::Begin:
+    case StoreCall::Kind::Begin:
       co_return co_await begin(std::move(*next.file));
-    case Outgoing::Kind::Forget:
+    case StoreCall::Kind::Forget:
       break;
   }
   co_return co_await forget(std::move(next));
 }
 
 // What is to be sent next if it is of this kind.
-std::optional<CoordinatorService::Outgoing> CoordinatorService::next_like(Outgoing::Kind kind) {
+std::optional<CoordinatorService::StoreCall> CoordinatorService::next_like(StoreCall::Kind kind) {
   if (outgoing_.empty() || outgoing_.front().kind != kind) return std::nullopt;
-  Outgoing next = std::move(outgoing_.front());
+  StoreCall next = std::move(outgoing_.front());
   outgoing_.pop_front();
   return next;
 }
 
 // With what is to be pushed next.
-store::Async<void> CoordinatorService::push(Outgoing first) {
+store::Async<void> CoordinatorService::push(StoreCall first) {
   std::vector<store::Client::Pushed> all;
   std::size_t bytes = 0;
-  for (std::optional<Outgoing> next = std::move(first); next;) {
+  for (std::optional<StoreCall> next = std::move(first); next;) {
     bytes += next->text.size();
     all.push_back({.queue = std::move(next->name), .item = std::move(next->text)});
     bool has_room = all.size() < kMostSent && bytes < kMostSentBytes;
-    next = has_room ? next_like(Outgoing::Kind::Push) : std::nullopt;
+    next = has_room ? next_like(StoreCall::Kind::Push) : std::nullopt;
   }
   return out_->queue_push_all(std::move(all));
 }
 
 // With those that are to be forgotten next.
-store::Async<void> CoordinatorService::forget(Outgoing first) {
+store::Async<void> CoordinatorService::forget(StoreCall first) {
   std::vector<store::Client::Discarded> all;
-  for (std::optional<Outgoing> next = std::move(first); next;) {
+  for (std::optional<StoreCall> next = std::move(first); next;) {
     all.push_back({.queue = std::move(next->name), .keys = std::move(next->keys)});
-    next = all.size() < kMostSent ? next_like(Outgoing::Kind::Forget) : std::nullopt;
+    next = all.size() < kMostSent ? next_like(StoreCall::Kind::Forget) : std::nullopt;
   }
   return out_->discard(std::move(all));
 }

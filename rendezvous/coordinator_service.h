@@ -173,7 +173,7 @@ class CoordinatorService {
   void failed(const std::string& why);
   void cannot(const std::string& what, const Error& error);
 
-  struct Outgoing {
+  struct StoreCall {
     enum class Kind : std::uint8_t { Push, Forget, SetKey, DeleteKey, Begin };
     Kind kind;
     std::string name;                 // of a queue, or a key
@@ -181,10 +181,10 @@ class CoordinatorService {
     std::optional<RunFile> file{};    // for may_begin
     std::vector<std::string> keys{};  // to be forgotten with the queue
   };
-  store::Async<void> perform(Outgoing next);
-  store::Async<void> push(Outgoing first);
-  store::Async<void> forget(Outgoing first);
-  std::optional<Outgoing> next_like(Outgoing::Kind kind);
+  store::Async<void> perform(StoreCall next);
+  store::Async<void> push(StoreCall first);
+  store::Async<void> forget(StoreCall first);
+  std::optional<StoreCall> next_like(StoreCall::Kind kind);
   void hold_for_begin(std::vector<runs::Action>& actions);
   store::Async<void> begin(RunFile file);
 
@@ -197,7 +197,7 @@ class CoordinatorService {
   MonoTime own_addresses_until_ = MonoTime::min();
   Chronicle chronicle_;
   Tracer tracer_;
-  std::deque<Outgoing> outgoing_;
+  std::deque<StoreCall> outgoing_;
   bool is_sending_ = false;          // what was first there
   std::set<std::string> knocks_at_;  // places and runs where one is under way
   std::uint64_t knocks_ = 0;

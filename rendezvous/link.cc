@@ -38,7 +38,7 @@ void Link::post_heartbeat(std::string message) {
 
 void Link::post_slices(std::string text) {
   std::string key = keys::slices(parts_.node);
-  for (Outgoing& waiting : outgoing_) {
+  for (Unsent& waiting : outgoing_) {
     if (waiting.key != key) continue;
     waiting.message = std::move(text);
     return;
@@ -59,7 +59,7 @@ asio::awaitable<void> Link::send(std::shared_ptr<Link> link) {
   std::string given_up_key = keys::given_up(link->parts_.node);
   while (link->is_open_) {
     while (!link->outgoing_.empty()) {
-      Outgoing next = std::move(link->outgoing_.front());
+      Unsent next = std::move(link->outgoing_.front());
       link->outgoing_.pop_front();
       link->is_sending_ = true;
       Result<void> said;  // no conditional operator: GCC 12 ends what co_await gives in it twice

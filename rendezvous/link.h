@@ -76,7 +76,7 @@ class Link {
   void close();
 
  private:
-  struct Outgoing {
+  struct Unsent {
     std::string message;
     bool is_heartbeat = false;
     std::string key{};  // that is to be set to the message; empty: it goes to the coordinator
@@ -86,7 +86,7 @@ class Link {
 
   Parts parts_;
   Listener listener_;
-  std::deque<Outgoing> outgoing_;
+  std::deque<Unsent> outgoing_;
   std::map<std::string, std::string> values_{};  // to be set, by key, when no message waits
   bool is_sending_ = false;
   bool is_open_ = true;
