@@ -54,6 +54,22 @@ constexpr std::size_t kMaxHeadBytes = 8 * 1024;
 // Of a stranger's answer, so much is shown.
 constexpr std::size_t kShownBytes = 64;
 
+// Its first line: what is no printable ASCII as "\x00", and cut short.
+std::string shown_answer(std::string_view bytes) {
+  std::string text;
+  for (unsigned char c : bytes.substr(0, kShownBytes)) {
+    bool is_end_of_line = (c == '\r' || c == '\n') && !text.empty();
+    if (is_end_of_line) return text;
+    if (c >= 0x20 && c < 0x7f) {
+      text += static_cast<char>(c);
+    } else {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      text += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
+    }
+  }
+  return bytes.size() > kShownBytes ? text + "..." : text;
+}
+
 std::string in_words(Duration duration) {
   auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return std::to_string(ms) + " ms";
@@ -243,7 +259,7 @@ Async<void> Client::greet(MonoTime deadline) {
   }
   bool is_other =
       echo ? std::memcmp(echo->data(), &kOwnGreeting, sizeof kOwnGreeting) != 0 : !input_.empty();
-  if (is_other) co_return stranger("it answered '" + printable(input_) + "'");
+  if (is_other) co_return stranger("it answered '" + shown_answer(input_) + "'");
   if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
   if (!echo) co_return echo.error();
   co_return finished(sent);
@@ -399,21 +415,6 @@ std::string numeric(const asio::ip::address& address) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
   }
   return address.to_string();
-}
-
-std::string printable(std::string_view bytes) {
-  std::string text;
-  for (unsigned char c : bytes.substr(0, kShownBytes)) {
-    bool is_end_of_line = (c == '\r' || c == '\n') && !text.empty();
-    if (is_end_of_line) return text;
-    if (c >= 0x20 && c < 0x7f) {
-      text += static_cast<char>(c);
-    } else {
-      constexpr std::string_view kDigits = "0123456789abcdef";
-      text += {'\\', 'x', kDigits[c / 16], kDigits[c % 16]};
-    }
-  }
-  return bytes.size() > kShownBytes ? text + "..." : text;
 }
 
 Async<tcp::socket> connect_to(asio::any_io_executor executor, tcp::endpoint address,

@@ -8,7 +8,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <random>
 #include <string>
-#include <string_view>
 
 #include "store/async.h"
 #include "store/base/endpoint.h"
@@ -32,9 +31,6 @@ std::string name_of(const Endpoint& endpoint, const boost::asio::ip::tcp::endpoi
 
 // "10.0.0.7"; an IPv4 address that is mapped into IPv6 is shown as IPv4.
 std::string numeric(const boost::asio::ip::address& address);
-
-// What a peer sent, as a person can read it: what is no printable ASCII as "\x00", and cut short.
-std::string printable(std::string_view bytes);
 
 // Connects to one address, for a few seconds at most; the descriptor is close-on-exec.
 Async<boost::asio::ip::tcp::socket> connect_to(boost::asio::any_io_executor executor,

@@ -69,7 +69,7 @@ struct Refused {
   std::string why;
 };
 
-std::string printable(std::string_view text) {
+std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 80;
   std::string out;
   for (char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
@@ -170,7 +170,7 @@ class Machine {
     name += ' ';
     name += line();
     if (!is_known_global(name)) {
-      throw Refused{"it asks for '" + printable(name) + "', which no file of tensors needs"};
+      throw Refused{"it asks for '" + shown(name) + "', which no file of tensors needs"};
     }
     push(Kind::Global)->text = std::move(name);
   }
