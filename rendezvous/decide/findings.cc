@@ -21,16 +21,16 @@ std::map<int, int> never_connected(const Failure& failure, const Inquiry& inquir
   return is_of_use ? pids : std::map<int, int>();
 }
 
-// Of all others it is known that they waited: of one wait Gloo's peers hear within milliseconds
-// when one of them ends.
+// The others, and the one that failed, are known to have waited: Gloo's peers in the same wait hear
+// within milliseconds when one of them ends.
 void add_by_elimination(std::set<int>& ranks, const Failure& failure, const Inquiry& inquiry) {
   std::set<int> unknown;
   for (const auto& [node, finding] : inquiry.workers) {
     bool is_known = finding.place != Whereabouts::Unknown || finding.rank == failure.rank;
     if (!is_known) unknown.insert(finding.rank);
   }
-  bool are_few =
-      unknown.size() == 1 || unknown.size() <= static_cast<std::size_t>(failure.also_waited);
+  auto waited = static_cast<std::size_t>(failure.also_waited) + 1;
+  bool are_few = unknown.size() <= waited;
   if (are_few) ranks.merge(unknown);
 }
 
@@ -78,7 +78,7 @@ void name_suspects(Failure& failure, const TimedOutWait& wait, const Inquiry& in
   for (const auto& [rank, worker] : known) {
     if (worker->finding.place != Whereabouts::Waits) continue;
     ranks.erase(rank);
-    ++failure.also_waited;
+    if (rank != failure.rank) ++failure.also_waited;
   }
   if (ranks.empty() && wait.is_idle) add_by_elimination(ranks, failure, inquiry);
   failure.suspect_count = static_cast<int>(ranks.size());

@@ -87,9 +87,12 @@ class WaitCase(NodesCase):
                                "code 1: RuntimeError: ")
         self.assertIn(last_words, log)
 
-    def suspects(self):
+    def causes(self):
         for report in (self.path / "logs").glob("*_*/report.json"):
-            yield json.loads(report.read_text())["root_cause"]["suspects"]
+            yield json.loads(report.read_text())["root_cause"]
+
+    def suspects(self):
+        return [cause["suspects"] for cause in self.causes()]
 
 
 class OneNodeTest(WaitCase):
@@ -136,6 +139,8 @@ class TwoNodesTest(WaitCase):
     def test_a_collective(self):
         for log in self.ends("all_reduce", nodes=2, workers=1):
             self.assert_did_not_come(log, "all_reduce")
+            self.assertNotIn("waited in vain", log)  # there are no others
+        self.assertEqual({cause["also_waited"] for cause in self.causes()}, {0})
 
     def test_a_rank_that_had_ended_well(self):
         for log in self.ends("left", nodes=2, workers=2, late=3):

@@ -97,6 +97,27 @@ TEST_SUITE("rendezvous/decide/findings") {
               .empty());
   }
 
+  TEST_CASE("the rank that failed is none of the others that waited") {
+    Case four;
+    four.saw(0, Whereabouts::Waits).saw(1, Whereabouts::Waits).saw(3, Whereabouts::Waits);
+    four.saw(2, Whereabouts::Elsewhere, "sleeps");
+    CHECK(four.judged({.in = "all_reduce"}) ==
+          "rank 2 (node3, pid 32) did not come to all_reduce: it sleeps");
+    CHECK(four.failure.also_waited == 2);
+    // It is one of those that are known to have waited, though.
+    const TimedOutWait wait{.in = "all_reduce", .is_idle = true};
+    for (bool is_seen : {false, true}) {
+      Case few;
+      if (is_seen) few.saw(0, Whereabouts::Waits);
+      few.saw(1, Whereabouts::Waits).saw(2, Whereabouts::Unknown).saw(3, Whereabouts::Unknown);
+      few.judged(wait);
+      CHECK(few.failure.suspect_count == 2);
+      CHECK(few.failure.also_waited == 1);
+      few.failure = Case().failure;
+      CHECK(few.saw(4, Whereabouts::Unknown).judged(wait).empty());
+    }
+  }
+
   TEST_CASE("of a lost peer those are named that had ended well") {
     const TimedOutWait lost{.in = "all_reduce", .has_lost_peer = true};
     Case ended;
