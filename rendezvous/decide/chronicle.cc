@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/chronicle.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace ddprun::rendezvous {
@@ -23,6 +25,43 @@ Happening round_of(const coordinator::State& state, WallTime at) {
     round.workers += node.join.participant.local_world_size;
   }
   return round;
+}
+
+// The members of the round that begins, by their place in it.
+std::map<std::string, LostNode> members_of(const coordinator::State& state) {
+  std::map<std::string, LostNode> members;
+  for (const auto& [id, node] : state.nodes) {
+    bool has_place = node.is_member && node.round && node.round->number == state.round;
+    if (!has_place) continue;
+    members[id] = {.id = id,
+                   .host = node.join.host,
+                   .workers = node.join.participant.local_world_size,
+                   .group_rank = node.round->ranks.group_rank,
+                   .base_rank = node.round->ranks.base_rank,
+                   .round = state.round};
+  }
+  return members;
+}
+
+// This node goes of its own accord, or is done.
+bool does_part(const Request& request) {
+  const auto* left = std::get_if<request::Left>(&request);
+  return std::holds_alternative<request::Leaving>(request) ||
+         std::holds_alternative<request::Succeeded>(request) ||
+         (left != nullptr && left->why.empty());
+}
+
+void find_lost(RunChronicle& chronicle, const coordinator::State& state, MonoTime now) {
+  for (auto member = chronicle.members.begin(); member != chronicle.members.end();) {
+    if (state.nodes.contains(member->first)) {
+      ++member;
+      continue;
+    }
+    member->second.at = now;
+    chronicle.lost.push_back(std::move(member->second));
+    member = chronicle.members.erase(member);
+  }
+  std::ranges::stable_sort(chronicle.lost, {}, &LostNode::base_rank);
 }
 
 Happening stop_of(const coordinator::State& state, WallTime at) {
@@ -48,6 +87,9 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
     ++chronicle.rounds;
     chronicle.nodes.round_began();
     add(chronicle, round_of(state, now.wall));
+    chronicle.members = members_of(state);
+    std::erase_if(chronicle.lost,
+                  [&](const LostNode& node) { return now.mono - node.at >= kLostShown; });
   } else if (state.phase == Phase::Stopping) {
     Happening stop = stop_of(state, now.wall);
     ++chronicle.stops[stop.cause];
@@ -100,7 +142,10 @@ void Chronicle::end(const std::string& run) {
 void Chronicle::heard(const Message& message, const coordinator::State* state, Now now) {
   if (state != nullptr) entry_of(message.run, *state, now);
   auto known = runs_.find(message.run);
-  if (known != runs_.end()) known->second.nodes.heard(message, state, now.wall);
+  if (known != runs_.end()) {
+    known->second.nodes.heard(message, state, now.wall);
+    if (does_part(message.request)) known->second.members.erase(message.node);
+  }
   look(message.run, state, now);
 }
 
@@ -111,6 +156,9 @@ void Chronicle::look(const std::string& run, const coordinator::State* state, No
   bool is_other_round = state->phase == Phase::Running && !chronicle.happenings.empty() &&
                         chronicle.happenings.back().kind == Happening::Kind::RoundBegan &&
                         chronicle.happenings.back().round != state->round;
+  // Not at every message: that would cost most of it in a large run.
+  bool is_fewer = state->nodes.size() < std::exchange(chronicle.node_count, state->nodes.size());
+  if (is_fewer || state->phase != chronicle.phase) find_lost(chronicle, *state, now.mono);
   if (state->phase != chronicle.phase || is_other_round) change(chronicle, *state, now);
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "rendezvous/decide/node_events.h"
 #include "rendezvous/decide/run_state.h"
@@ -33,6 +34,21 @@ struct Happening {
   std::string briefly{};
 };
 
+// A node of a round that was lost with its workers: it did not leave, and its workers had not
+// succeeded.
+struct LostNode {
+  std::string id{};
+  std::string host{};
+  int workers = 0;
+  int group_rank = 0;
+  int base_rank = 0;
+  std::uint64_t round = 0;
+  MonoTime at{};  // when it was given up
+};
+
+// One is shown until the next round has begun, and so long at least.
+inline constexpr Duration kLostShown = std::chrono::seconds(15);
+
 // Of a run so many are kept, the last.
 inline constexpr std::size_t kKeptHappenings = 256;
 
@@ -49,6 +65,9 @@ struct RunChronicle {
   std::array<Duration, kPhases> spent{};
   std::map<std::string, std::uint64_t> stops{};  // by cause, ever
   NodeEvents nodes{};
+  std::map<std::string, LostNode> members{};  // of the last round, those that may be lost yet
+  std::vector<LostNode> lost{};               // by rank
+  std::size_t node_count = 0;                 // of the run, at the last look
 
   coordinator::Phase phase = coordinator::Phase::Gathering;
   MonoTime since{};  // in that phase

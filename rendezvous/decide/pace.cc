@@ -28,6 +28,9 @@ constexpr std::size_t kWrites = 6;  // that show a habit, and that it has ended
 constexpr int kHabit = 10;          // as long as its pauses were
 constexpr std::size_t kLeastWriters = 3;
 
+constexpr int kLittleCpu = 1;                // percent of a core
+constexpr std::int64_t kBeating_ms = 30000;  // an older heartbeat is no sign of life
+
 // A number that does not grow counts no steps.
 bool is_counting(const std::optional<std::int64_t>& step, int advances) {
   constexpr int kLeastAdvances = 3;
@@ -69,7 +72,10 @@ std::vector<RankSample> samples_of(const coordinator::State& run,
                          .host = node.join.host,
                          .number = said->number,
                          .step = worker.step,
-                         .output_bytes = worker.output_bytes.value_or(0)});
+                         .output_bytes = worker.output_bytes.value_or(0),
+                         .pid = worker.pid,
+                         .cpu_percent = worker.cpu_percent,
+                         .heartbeat_age_ms = worker.heartbeat_age_ms});
     }
   }
   return samples;
@@ -130,6 +136,11 @@ bool PaceWatch::update(const std::vector<RankSample>& samples, MonoTime now) {
       if (!is_new) longest_gap_ = std::max(longest_gap_, Duration(now - worker.seen));
       worker.number = sample.number;
       worker.seen = now;
+      bool is_beating = sample.heartbeat_age_ms && *sample.heartbeat_age_ms < kBeating_ms;
+      bool is_same = !is_new && worker.pid == sample.pid && worker.step == sample.step &&
+                     worker.output_bytes == sample.output_bytes;
+      if (!is_same || is_beating || sample.cpu_percent > kLittleCpu) worker.active = now;
+      worker.pid = sample.pid;
       bool is_less = worker.step && sample.step && *sample.step < *worker.step;
       if (worker.step && sample.step && *sample.step > *worker.step) ++worker.advances;
       if (is_less) ++worker.resets;
@@ -304,6 +315,18 @@ std::optional<Behind> PaceWatch::silent_one() const {
                        ", and the others go on writing"};
 }
 
+// Of a worker whose node says nothing new, nothing new is known.
+std::map<int, MonoTime> PaceWatch::still_ones() const {
+  std::map<int, MonoTime> still;
+  if (!looked_at_) return still;
+  const Duration fresh = std::max(kStill, kFreshGaps * longest_gap_);
+  for (const auto& [rank, worker] : workers_) {
+    bool is_known = *looked_at_ - worker.seen < fresh;
+    if (is_known && worker.seen - worker.active >= kStill) still.emplace(rank, worker.active);
+  }
+  return still;
+}
+
 std::string PaceWatch::slowest() const {
   auto worst_of = [](const std::map<Who, Total>& totals) {
     const std::pair<const Who, Total>* worst = nullptr;
@@ -331,7 +354,7 @@ std::string PaceWatch::slowest() const {
 }
 
 Pace PaceWatch::pace() const {
-  Pace pace{.behind = behind_by_steps(), .slowest = slowest()};
+  Pace pace{.behind = behind_by_steps(), .slowest = slowest(), .still = still_ones()};
   if (pace.behind.empty()) pace.behind = waited_for();
   std::optional<Behind> silent = pace.behind.empty() ? silent_one() : std::nullopt;
   if (!silent) return pace;

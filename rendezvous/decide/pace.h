@@ -16,6 +16,9 @@
 //
 // Waits: more than half of all workers (the other one of two) have waited at the workers' store for
 // kBehind, and all but at most kMostBehind wait there.  Those are the ones that are waited for.
+//
+// It also keeps since when a worker has done nothing: it has written nothing, has used next to no
+// CPU time, is at the same step and has not touched its heartbeat file.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +43,8 @@ struct State;
 inline constexpr Duration kPacePeriod = std::chrono::seconds(2);
 inline constexpr Duration kBehind = std::chrono::seconds(10);
 inline constexpr Duration kSilent = std::chrono::seconds(60);
+// Who has done nothing for a shorter time is not kept in Pace.
+inline constexpr Duration kStill = std::chrono::seconds(10);
 
 // One worker of a round, by the last vitals of its node.
 struct RankSample {
@@ -49,6 +54,9 @@ struct RankSample {
   std::uint64_t number = 0;  // of the vitals
   std::optional<std::int64_t> step{};
   std::uint64_t output_bytes = 0;
+  int pid = 0;
+  int cpu_percent = 0;
+  std::optional<std::int64_t> heartbeat_age_ms{};
 };
 
 // Of the workers of the run's round that have not ended.  `vitals`: the text of a node, which may
@@ -82,6 +90,8 @@ struct Pace {
   std::vector<Behind> behind{};  // now, the slowest first, at most kMostBehind
   // Of the whole run, a sentence: "rank 7 (node2) was the slowest: ..."; empty: none was.
   std::string slowest{};
+  // By rank, since when a worker has done nothing, as far as this host has watched it.
+  std::map<int, MonoTime> still{};
 
   friend bool operator==(const Pace&, const Pace&) = default;
 };
@@ -112,6 +122,8 @@ class PaceWatch {
     int late_looks = 0;       // in a row that found it late
     bool is_counted = false;  // in Total, since it is late
     std::uint64_t output_bytes = 0;
+    int pid = 0;
+    MonoTime active{};              // when it was last seen to do something
     std::deque<MonoTime> writes{};  // the last kWrites looks that found more
   };
   using Who = std::pair<int, std::string>;  // rank and host
@@ -131,6 +143,7 @@ class PaceWatch {
   std::vector<Behind> behind_by_steps() const;
   std::vector<Behind> waited_for() const;
   std::optional<Behind> silent_one() const;
+  std::map<int, MonoTime> still_ones() const;
   std::string slowest() const;
 
   std::optional<std::uint64_t> round_;

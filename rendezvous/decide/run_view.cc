@@ -54,7 +54,8 @@ const char* state_of(const Node& node, Phase phase) {
   return phase == Phase::Running ? "training" : "stopping";
 }
 
-Json to_json(const WorkerVitals& worker, bool is_trusted) {
+// `still`: for how long it has done nothing, where that is long.
+Json to_json(const WorkerVitals& worker, std::optional<Duration> still, bool is_trusted) {
   auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   Json json = {{"local_rank", worker.local_rank},
                {"process", std::string(1, worker.state)},
@@ -64,7 +65,8 @@ Json to_json(const WorkerVitals& worker, bool is_trusted) {
                {"output_bytes", or_null(worker.output_bytes)},
                {"output_age_ms", or_null(worker.output_age_ms)},
                {"heartbeat_age_ms", or_null(worker.heartbeat_age_ms)},
-               {"step", or_null(worker.step)}};
+               {"step", or_null(worker.step)},
+               {"still_s", still ? Json(seconds(*still)) : Json()}};
   if (worker.gpu) {
     json["gpu"] = {{"used_mib", worker.gpu->used_mib},
                    {"total_mib", worker.gpu->total_mib},
@@ -82,10 +84,16 @@ std::optional<Vitals> vitals_of(const Node& node, const std::string& text) {
   return is_of_round ? std::move(vitals) : std::nullopt;
 }
 
-void add_vitals(Json& json, const Vitals& vitals, bool is_trusted) {
+// `base_rank`: of the node.
+void add_vitals(Json& json, const Vitals& vitals, int base_rank, const Pace& pace, bool is_trusted,
+                MonoTime now) {
   json["vitals"] = Json::array();
-  for (const WorkerVitals& worker : vitals.workers)
-    json["vitals"].push_back(to_json(worker, is_trusted));
+  for (const WorkerVitals& worker : vitals.workers) {
+    auto since = pace.still.find(base_rank + worker.local_rank);
+    bool is_still = since != pace.still.end();
+    json["vitals"].push_back(
+        to_json(worker, is_still ? std::optional(now - since->second) : std::nullopt, is_trusted));
+  }
   if (is_trusted) json["log_folder"] = text_or_null(vitals.log_folder);
 }
 
@@ -105,7 +113,8 @@ Json to_json(const std::string& id, const Node& node, const coordinator::State& 
                {"log_folder", Json()},
                {"vitals", Json()}};
   if (!has_place || !source.vitals) return json;
-  if (auto vitals = vitals_of(node, source.vitals(id))) add_vitals(json, *vitals, is_trusted);
+  if (auto vitals = vitals_of(node, source.vitals(id)))
+    add_vitals(json, *vitals, node.round->ranks.base_rank, run.pace, is_trusted, now);
   return json;
 }
 
@@ -176,6 +185,24 @@ void add_chronicle(Json& json, const RunChronicle& chronicle, bool is_trusted, M
     json["time"][name_of(phase)] = seconds(spent.at(static_cast<std::size_t>(phase)));
   json["stops"] = chronicle.stops;
   add_happenings(json, chronicle, is_trusted);
+}
+
+// The nodes that the run has lost lately, by rank.
+Json lost_nodes(const coordinator::State& run, const RunChronicle* chronicle, MonoTime now) {
+  Json lost = Json::array();
+  if (chronicle == nullptr || run.phase == Phase::Ended) return lost;
+  for (const LostNode& node : chronicle->lost) {
+    bool is_shown = node.round == run.round || now - node.at < kLostShown;
+    if (!is_shown) continue;
+    lost.push_back({{"node", node.id},
+                    {"host", node.host},
+                    {"workers", node.workers},
+                    {"group_rank", node.group_rank},
+                    {"base_rank", node.base_rank},
+                    {"round", node.round},
+                    {"ago_s", seconds(now - node.at)}});
+  }
+  return lost;
 }
 
 // The round that the nodes have now.
@@ -255,8 +282,9 @@ Json to_json(const std::string& name, const coordinator::State& run, const RunsS
                {"max_restarts", run.policy.max_restarts},
                {"waiting_for", waits ? Json(waiting_text(run) + time_left_text(run, now)) : Json()},
                {"lost", run.shortage ? Json(run.shortage->why) : Json()}};
-  if (const RunChronicle* chronicle = source.chronicle->find(name))
-    add_chronicle(json, *chronicle, is_trusted, now);
+  const RunChronicle* chronicle = source.chronicle->find(name);
+  if (chronicle != nullptr) add_chronicle(json, *chronicle, is_trusted, now);
+  json["lost_nodes"] = lost_nodes(run, chronicle, now);
   int stacks = stacks_under_way(run, source, now);
   json["taking_stacks"] = stacks > 0 ? Json(stacks) : Json();
   json["slow"] = slow_ones(run);

@@ -23,6 +23,10 @@ struct Watched {
     return std::nullopt;
   };
   std::function<std::uint64_t(int rank, double s)> bytes = [](int, double) { return 0; };
+  std::function<int(int rank, double s)> cpu = [](int, double) { return 100; };
+  std::function<std::optional<std::int64_t>(int rank)> heartbeat_age_ms = [](int) {
+    return std::nullopt;
+  };
   std::function<bool(int rank, double s)> has_ended = [](int, double) { return false; };
 
   // For how many ms it has waited at the store.
@@ -48,7 +52,10 @@ struct Watched {
                            .host = has_hosts ? "node" + std::to_string(rank / 2) : "",
                            .number = looks,
                            .step = step(rank, seen),
-                           .output_bytes = bytes(rank, seen)});
+                           .output_bytes = bytes(rank, seen),
+                           .pid = 100 + rank,
+                           .cpu_percent = cpu(rank, at),
+                           .heartbeat_age_ms = heartbeat_age_ms(rank)});
       }
       auto now = MonoTime(1h) + std::chrono::milliseconds(static_cast<std::int64_t>(at * 1000));
       StoreWaits known{.world_size = count};
@@ -244,6 +251,35 @@ TEST_SUITE("rendezvous/decide/pace") {
     CHECK(workers.named_until(120));
     CHECK(workers.watch.pace().slowest.starts_with("rank 7 was the slowest: behind for 1 min "));
     CHECK(PaceLines().of(0, workers.watch.pace()).at(0).starts_with("rank 7 is 58 s behind: "));
+  }
+
+  TEST_CASE("since when a worker has done nothing is kept") {
+    Watched workers{.count = 6};
+    workers.cpu = [](int rank, double s) { return rank == 1 && s > 50 ? 2 : s > 30 ? 1 : 50; };
+    workers.bytes = [](int rank, double s) { return rank == 2 ? steps(s, 1) : 0; };
+    workers.step = [](int rank, double s) { return rank == 3 ? std::optional(steps(s, 1)) : 7; };
+    workers.heartbeat_age_ms = [](int rank) {
+      return rank == 4 ? std::optional<std::int64_t>(29000) : std::nullopt;
+    };
+    workers.named_until(40);
+    CHECK(workers.watch.pace().still.empty());  // for too short a time
+    workers.named_until(48);
+    using Still = std::map<int, MonoTime>;
+    const MonoTime since = MonoTime(1h) + 30s;
+    CHECK(workers.watch.pace().still == Still{{0, since}, {1, since}, {5, since}});
+    workers.named_until(200);
+    CHECK(workers.watch.pace().still == Still{{0, since}, {5, since}});
+    workers.watch.pause();
+    CHECK(workers.watch.pace().still.empty());
+  }
+
+  TEST_CASE("of a worker whose node says nothing new it is not known that it does nothing") {
+    PaceWatch watch;
+    for (int s = 0; s < 60; s += 2) {
+      watch.look(0, {{.rank = 0, .number = s < 4 ? 1U + s : 5U, .cpu_percent = s < 4 ? 50 : 0}},
+                 MonoTime(1h) + std::chrono::seconds(s));
+      CHECK(watch.pace().still.empty());
+    }
   }
 
   TEST_CASE("a slow worker has one line in each round") {

@@ -221,6 +221,51 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(place.page()["ended"].at(0)["slowest"] == "rank 3");
   }
 
+  TEST_CASE("for how long a worker has done nothing is shown from the first look") {
+    Training place;
+    place.vitals["b"] = encode({.workers = {{.local_rank = 0, .pid = 5}, {.local_rank = 1}}});
+    auto still = [&](int local) {
+      return place.run(false)["nodes"][1]["vitals"][local]["still_s"];
+    };
+    CHECK(still(1).is_null());
+    Pace pace{.still = {{3, place.now.mono}}};
+    place.on(runs::event::PaceSeen{.run = "job", .pace = pace});
+    place.pass(46s);
+    CHECK(still(0).is_null());
+    CHECK(still(1) == 46.0);
+  }
+
+  TEST_CASE("a lost node is shown until the next round has begun, and for a moment after that") {
+    Training place;
+    CHECK(place.run()["lost_nodes"].empty());
+    place.says("job", "b", request::Left{.why = "was lost (its agent, pid 7, was killed)"});
+    place.pass(40s);
+    Json lost = place.run(false)["lost_nodes"];
+    REQUIRE(lost.size() == 1);
+    CHECK(lost[0] == Json::parse(R"({"node": "b", "host": "b", "workers": 2, "group_rank": 1,
+                                     "base_rank": 2, "round": 0, "ago_s": 40.0})"));
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    CHECK(place.run()["lost_nodes"].size() == 1);
+    place.joins("job", "c");
+    REQUIRE(place.run()["round"] == 1);
+    CHECK(place.run()["lost_nodes"].empty());
+    place.says("job", "c", request::Left{.why = "was lost (its agent, pid 8, was killed)"});
+    place.says("job", "a", request::Ready{.round = 1, .store_port = 1});
+    place.joins("job", "d");
+    REQUIRE(place.run()["round"] == 2);
+    CHECK(place.run()["lost_nodes"].size() == 1);
+    place.pass(15s);
+    CHECK(place.run()["lost_nodes"].empty());
+  }
+
+  TEST_CASE("a node that leaves is not lost") {
+    Training place;
+    place.says("job", "b", request::Leaving{.why = "was stopped by SIGTERM", .signal = 15});
+    place.says("job", "b", request::Left{.round = 0});
+    CHECK(place.run()["nodes"].size() == 1);
+    CHECK(place.run()["lost_nodes"].empty());
+  }
+
   TEST_CASE("a run whose nodes have all gone without an end is among those that have ended") {
     Training place;
     for (const char* node : {"a", "b"}) {
