@@ -593,10 +593,6 @@ class BrowserTest(PagesCase):
         self.assertIn("job: training, round 0, 4 workers on 2 nodes", text)
         self.assertIn("training 4", text)
         self.until_page(browser, "document.getElementById('chosen').innerText.includes('CPU')", "the page shows vitals")
-        self.until_page(browser, "document.getElementById('missing').innerText.includes('has not connected')",
-                        "the page shows who has not come")
-        self.assertRegex(browser.value("document.getElementById('missing').innerText"),
-                         r"rank 3 \(pid \d+ on \S+\) has not connected")
         browser.value("document.getElementById('grid').focus()")
         browser.press("ArrowDown")
         chosen = browser.value("document.getElementById('chosen').innerText")
@@ -613,25 +609,149 @@ class BrowserTest(PagesCase):
         self.until_page(browser, "document.getElementById('live').className === 'bad'", "the page says that the host is gone")
         self.assertTrue(browser.value("window.isTheSame"))
 
+    def show_changed(self, browser, change):
+        """The page shows what it has, once `change` has changed it: statements about `run`.  Then it takes no more."""
+        browser.value("(() => { window.take = () => {}; const run = page.runs[0]; " + change + "; show(); })()")
+
+    def text_of(self, browser, name):
+        return browser.value(f"document.getElementById('{name}').innerText")
+
+    def until_vitals(self, browser, count=2):
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until_page(browser, f"typeof page === 'object' && page?.runs[0]?.nodes.length === 2 && page.runs[0].nodes.every(node => "
+                                 f"node.vitals?.length === {count})", "vitals of all workers")
+
+    def test_the_page_says_who_has_not_come_once_somebody_has(self):
+        browser = self.browser()
+        self.two_nodes()
+        self.until_vitals(browser)
+        # The workers do not use torch.
+        self.assertTrue(browser.value("document.getElementById('missing').hidden"))
+        self.assertIn("no worker has come to the workers' store yet (init_process_group)", self.text_of(browser, "summary"))
+        # Rank 0 has come, and rank 2 has ended.
+        self.show_changed(browser, """
+          const workers = run.nodes.flatMap(node => node.vitals);
+          run.nodes[1].host = "node7";
+          workers[2].process = "-";
+          run.workers_store = { waiting: [], expected: { missing_count: 3, missing: [1, 2, 3].map(rank =>
+            ({ name: `rank ${rank}`, host: "127.0.0.1", pid: workers[rank].pid })) } }""")
+        self.assertRegex(self.text_of(browser, "missing"),
+                         r"^Who has not come\s+rank 1 \(pid \d+ on (?!127)\S+\) has not connected\s+"
+                         r"rank 3 \(pid \d+ on node7\) has not connected$")
+        self.assertNotIn("no worker has come", self.text_of(browser, "summary"))
+        self.show_changed(browser, """
+          run.workers_store = null;
+          page.expected = { announced: 512, missing_count: 500, missing: Array.from({ length: 60 }, (_, n) =>
+            ({ name: `rank ${100 + 2 * n}`, host: "127.0.0.1", pid: n })) }""")
+        self.assertRegex(self.text_of(browser, "missing"), r"\s500 of 512 workers have not connected, among them rank 100, "
+                                                           r"rank 102, rank 104, rank 106$")
+
+    def test_a_worker_that_has_ended_is_shown_so(self):
+        browser = self.browser()
+        self.two_nodes()
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.make_fail(1, 0, 0)
+        self.until_page(browser, "document.getElementById('legend')?.innerText.includes('ended 1')", "that one has ended")
+        self.assertIn("training 3", self.text_of(browser, "legend"))
+        browser.value("choose(1)")
+        self.assertRegex(self.text_of(browser, "chosen"), r"state\s+ended")
+
+    def test_a_hang_is_explained_at_the_first_look(self):
+        browser = self.browser()
+        for _ in range(2):
+            self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job", "--vitals=0.2",
+                      command=("--no-python", "sleep", "1000"))
+        self.until_shown(lambda run: self.has_vitals(run) and all(
+            worker["still_s"] is not None for node in run["nodes"] for worker in node["vitals"]), "that all do nothing")
+        self.until_vitals(browser)
+        self.assertGreater(browser.value("Math.min(...page.runs[0].nodes.flatMap(node => node.vitals.map(one => one.still_s)))"), 9)
+        still = "run.nodes.flatMap(node => node.vitals).forEach((worker, rank) => { worker.still_s = 46 + rank; })"
+        self.show_changed(browser, still)
+        said = f"no rank has done anything for 46 s: `ddpctl stacks 127.0.0.1:{self.port}` says where they are"
+        self.assertIn(said, self.text_of(browser, "summary"))
+        self.assertIn("still 4", self.text_of(browser, "legend"))
+        # One that has ended does nothing any more; of one that works there is no such line.
+        self.show_changed(browser, "Object.assign(run.nodes[0].vitals[0], { process: '-', still_s: null })")
+        self.assertIn("no rank has done anything for 47 s", self.text_of(browser, "summary"))
+        self.show_changed(browser, "run.nodes[0].vitals[1].still_s = null")
+        self.assertNotIn("no rank has done anything", self.text_of(browser, "summary"))
+
+    def test_every_rank_is_on_the_page_at_any_width(self):
+        browser = self.browser()
+        self.two_nodes()
+        self.until_vitals(browser)
+        browser.call("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=True)
+        browser.value("""(() => {
+          window.drawn = [];
+          const draw = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function(text, ...rest) {
+            drawn.push(String(text));
+            draw.call(this, text, ...rest);
+          };
+        })()""")
+        self.show_changed(browser, """
+          const node = run.nodes[0];
+          const all = Array.from({ length: 8 }, (_, n) => ({ ...node, node: `id${n}`, host: n < 2 ? `n${n}` : "vm", workers: 64,
+            is_host: n === 0, base_rank: 64 * n, group_rank: n, vitals: null }));
+          run.nodes = all.slice(0, 7);
+          run.lostNodes = [{ ...all[7], state: "lost", round: 0 }]""")
+        outside = """(() => {
+          const canvas = document.getElementById("grid"), places = new Set(cells.map(cell => `${cell.x} ${cell.y}`));
+          const isInside = cell => cell.x >= 0 && cell.y >= 0 && cell.x + cellSize <= canvas.clientWidth &&
+            cell.y + cellSize <= canvas.clientHeight;
+          return cells.length - cells.filter(isInside).length + cells.length - places.size;
+        })()"""
+        for width in (390, 700, 1600):
+            browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            self.until_page(browser, f"innerWidth === {width}", f"the page is {width} px wide")
+            browser.value("show()")
+            self.assertEqual(browser.value("cells.length"), 512)
+            self.assertEqual(browser.value(outside), 0, width)
+        browser.call("Emulation.setDeviceMetricsOverride", width=390, height=900, deviceScaleFactor=1, mobile=False)
+        self.until_page(browser, "innerWidth === 390", "the page is 390 px wide")
+        browser.value("show()")
+        # The mouse and the keys reach the last one.
+        browser.value("""(() => {
+          const last = cells[511], canvas = document.getElementById("grid"), box = canvas.getBoundingClientRect();
+          canvas.dispatchEvent(new MouseEvent("click", { clientX: box.x + last.x + 3, clientY: box.y + last.y + 3 }));
+        })()""")
+        self.assertEqual(browser.value("chosen"), 511)
+        browser.value("document.getElementById('grid').focus()")
+        browser.press("ArrowUp")
+        self.assertEqual(browser.value("[cells[chosen].x === cells[511].x, cells[chosen].local < 63, cells[chosen].row]"),
+                         [True, True, 7])
+        # Nodes of the same host have their numbers.
+        drawn = set(browser.value("drawn"))
+        self.assertTrue({"n0 (host)", "n1", "vm #2", "vm #6", "vm #7 (lost)"} <= drawn, drawn)
+        self.assertIn("lost 64", self.text_of(browser, "legend"))
+
+    def test_the_page_says_of_rounds_and_curves_what_they_are(self):
+        browser = self.browser()
+        self.two_nodes()
+        self.until_vitals(browser)
+        self.make_fail(1, 0, 7)
+        self.until_page(browser, "document.getElementById('summary').innerText.includes('round 1')", "the page shows round 1")
+        self.assertRegex(self.text_of(browser, "stops"), r"round 0: rank 1 ")
+        self.until_page(browser, "/CPU \\d+ %\\s+0 to \\d+ %, the last \\d/.test(document.getElementById('chosen').innerText)",
+                        "the scale of the curve")
+        chosen = self.text_of(browser, "chosen")
+        self.assertRegex(chosen, r"memory [\d.]+ MiB\s+0 to [\d.]+ MiB, the last \d")
+        self.assertEqual((chosen.count("CPU"), chosen.count("memory")), (1, 1))
+        self.assertEqual(browser.value("[...document.querySelectorAll('#main section')].map(each => each.id || "
+                                       "each.querySelector('h2')?.innerText).slice(0, 4)"),
+                         ["summary", "failures", "missing", "Rounds"])
+
     def test_the_page_marks_ranks_that_stand_still(self):
         browser = self.browser()
         self.two_nodes()
         browser.open(f"http://127.0.0.1:{self.port}/")
         self.until_page(browser, "document.body && document.body.dataset.ranks === '4'", "the page shows 4 ranks")
         self.until_page(browser, "page.runs[0]?.nodes.every(node => node.vitals?.length === 2)", "vitals")
-        # 40 s later, of which rank 1 has had CPU time, rank 2 has written, and rank 3 has touched its heartbeat file.
-        browser.value("""(() => {
-          const status = structuredClone(page), show = take;
-          window.take = () => {};  // this is what it shows from now on
-          const workers = status.runs[0].nodes.flatMap(node => node.vitals);
-          for (const worker of workers) Object.assign(worker, { cpu_percent: 0, process: "S", heartbeat_age_ms: null });
-          show(structuredClone(status));
-          status.time += 40;
-          workers[1].cpu_percent = 50;
-          workers[2].output_bytes += 1;
-          workers[3].heartbeat_age_ms = 1000;
-          show(status);
-        })()""")
+        self.show_changed(browser, """
+          const workers = run.nodes.flatMap(node => node.vitals);
+          for (const worker of workers) Object.assign(worker, { process: "S", still_s: null });
+          workers[0].still_s = 40;
+          workers[1].still_s = 20""")
         self.assertRegex(browser.value("document.getElementById('legend').innerText"), r"(?s)training 3.*still 1")
         self.assertRegex(browser.value("document.getElementById('chosen').innerText"),
                          r"still for 40 s: next to no CPU time\n(.*\n)*output\nnot seen, it goes past ddprun")
@@ -645,6 +765,12 @@ class BrowserTest(PagesCase):
         nodes[1].process.kill()
         self.until_page(browser, "document.getElementById('legend').innerText.includes('lost 2')", "the page shows what is lost")
         self.assertEqual(browser.value("document.body.dataset.ranks"), "4")
+        # One that is opened afterwards, too.
+        self.until_page(browser, "document.getElementById('summary').innerText.includes('waiting')", "the page waits")
+        browser.open("about:blank")
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until_page(browser, "document.getElementById('legend')?.innerText.includes('lost 2')", "it shows what is lost")
+        self.assertRegex(self.text_of(browser, "summary"), r"^job: waiting, after round 0, for ")
         browser.value("choose(3)")
         chosen = browser.value("document.getElementById('chosen').innerText")
         self.assertIn("Rank 3 (local rank 1), as it was in round 0", chosen)
@@ -751,10 +877,10 @@ class BrowserTest(PagesCase):
           show();
         })()""")
         self.assertEqual(browser.value("document.body.dataset.ranks"), "8000")
-        # 30 ms where nothing else runs.  The best of a few, and far above that: other programs run, too.
+        # The best of a few: other programs run, too.
         least = min(float(browser.value("(show(), document.body.dataset.drawnInMs)")) for _ in range(10))
         print(f"8000 ranks: {least} ms", file=sys.stderr)
-        self.assertLess(least, 1000)
+        self.assertLess(least, 100)
         for width in (390, 1600):
             browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
             self.until_page(browser, f"innerWidth === {width}", f"the page is {width} px wide")
