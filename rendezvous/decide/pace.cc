@@ -73,7 +73,6 @@ std::vector<RankSample> samples_of(const coordinator::State& run,
                          .number = said->number,
                          .step = worker.step,
                          .output_bytes = worker.output_bytes.value_or(0),
-                         .pid = worker.pid,
                          .cpu_percent = worker.cpu_percent,
                          .heartbeat_age_ms = worker.heartbeat_age_ms});
     }

@@ -54,7 +54,6 @@ struct RankSample {
   std::uint64_t number = 0;  // of the vitals
   std::optional<std::int64_t> step{};
   std::uint64_t output_bytes = 0;
-  int pid = 0;
   int cpu_percent = 0;
   std::optional<std::int64_t> heartbeat_age_ms{};
 };

@@ -53,7 +53,6 @@ struct Watched {
                            .number = looks,
                            .step = step(rank, seen),
                            .output_bytes = bytes(rank, seen),
-                           .pid = 100 + rank,
                            .cpu_percent = cpu(rank, at),
                            .heartbeat_age_ms = heartbeat_age_ms(rank)});
       }
