@@ -42,7 +42,7 @@ def archive():
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as out:
         out.writestr("sitecustomize.py", SOURCE.read_text())
-        for name in ("memory", "pages"):
+        for name in ("memory", "pages", "program", "random"):
             out.writestr(f"ddprun_{name}.py", SOURCE.with_name(f"template_{name}.py").read_text())
     file = os.memfd_create("archive", 0)
     os.write(file, data.getvalue())
@@ -398,11 +398,27 @@ class SameTest(TemplateCase):
         warm.ready()
         self.assertEqual(len({run[1] for run in warm.run(2) + warm.run(2)}), 4)
 
+    def test_random_numbers_that_an_import_has_not_fixed(self):
+        """All workers have others, whatever it does."""
+        for text in ("random.seed(); random.random()", "random.seed(None)", "random.seed(5); random.seed(); random.random()",
+                     "state = random.getstate(); random.seed(5); random.setstate(state)", "random.Random(5)"):
+            with self.subTest(text):
+                self.file("lib/library.py", "import random; " + text)
+                warm = self.warm("import library, random; print(random.random(), type(random._inst), random.Random.__subclasses__())",
+                                 imports=("library",), env={"PYTHONPATH": str(self.folder / "lib")})
+                warm.ready()
+                first, second = (run[1].split(b" ", 1) for run in warm.run(2))
+                self.assertNotEqual(first[0], second[0])
+                self.assertEqual(first[1], warm.cold()[1].split(b" ", 1)[1])
+
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "this Python has no numpy")
     def test_numbers_of_numpy_that_an_import_has_fixed(self):
-        script = "import library, numpy; print(numpy.random.rand())"
+        script = ("import library, numpy; m = numpy.random.mtrand\n"
+                  "print(numpy.random.rand(), type(m._rand._bit_generator), type(m.__loader__), type(m.__spec__.loader))\n")
         for text, number in (("numpy.random.seed(5)", 1), ("numpy.random.seed(5); numpy.random.rand()", 1), ("numpy.random.seed()", 2),
-                             ("numpy.random.rand()", 2)):
+                             ("numpy.random.rand()", 2), ("numpy.random.seed([1, 2, 3])", 1), ("numpy.random.seed(); numpy.random.rand(700)", 2),
+                             ("s = numpy.random.get_state(); numpy.random.seed(5); numpy.random.set_state(s)", 2),
+                             ("numpy.random.set_state(numpy.random.RandomState(5).get_state())", 1)):
             with self.subTest(text):
                 self.file("lib/library.py", "import numpy; " + text)
                 warm = self.warm(script, imports=("library",), env={"PYTHONPATH": str(self.folder / "lib"), "OMP_NUM_THREADS": "1"})
@@ -411,6 +427,23 @@ class SameTest(TemplateCase):
                 self.assertEqual(len(drawn), number)
                 if number == 1:
                     self.assertEqual(drawn, {warm.cold()[1]})
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "this Python has no torch")
+    def test_numbers_of_torch_that_an_import_has_fixed(self):
+        script = "import library, torch; print(torch.initial_seed(), torch.rand(1).item())"
+        env = {"PYTHONPATH": str(self.folder / "lib"), "OMP_NUM_THREADS": "1"}
+        for text, number in (("torch.manual_seed(5); torch.rand(1)", 1), ("torch.rand(1)", 2)):
+            with self.subTest(text):
+                self.file("lib/library.py", "import torch; " + text)
+                warm = self.warm(script, imports=("library",), env=env, manner=("1", "urgent"))
+                warm.ready()
+                drawn = {run[1] for run in warm.run(2)}
+                self.assertEqual(len(drawn), number)
+                if number == 1:
+                    self.assertEqual(drawn, {warm.cold()[1]})
+        self.file("lib/library.py", "import torch; torch.manual_seed(2**40)")
+        self.assertEqual(self.warm(script, imports=("library",), env=env, manner=("1", "urgent")).hear(),
+                         "Ntorch's random generator has a seed of 64 bits from an import")
 
     def test_a_variable_that_torch_sets_again_where_it_needs_it(self):
         self.file("lib/setter.py", "import os\nos.environ['TORCHINDUCTOR_CACHE_DIR'] = '/tmp/x'\n")
@@ -625,6 +658,23 @@ class LearningTest(TemplateCase):
         warm.control = warm.first
         self.assertEqual(warm.run(2), [(0, b"", b"")] * 2)  # as before
 
+    def test_what_the_program_sets_before_it_imports_in_functions(self):
+        self.file("lib/site-packages/reads.py", "import os, wave\nkept = os.environ.get('MINE')\n")
+        env = {"PYTHONPATH": str(self.folder / "lib/site-packages")}
+        heard = self.learns("reads", "import os\ndef main(): os.environ['MINE'] = '1'\n", env=env)[1]
+        self.assertRegex(heard, "^N.*train.py:[0-9]+ may set MINE, which reads reads when it is imported")
+        # In a module of its own, which no source names.
+        self.file("sets.py", "import os\nos.environ['MINE'] = '1'\n")
+        heard = self.learns("sets reads", env=env)[1]
+        self.assertRegex(heard, "^N.*sets.py:2 may set MINE, which reads reads when it is imported")
+
+    def test_numbers_that_a_module_draws(self):
+        self.file("lib/site-packages/draws.py", "import random\nkept = random.random()\n")
+        env = {"PYTHONPATH": str(self.folder / "lib/site-packages")}
+        heard = self.learns("draws", "import random\ndef main(): random.seed(3)\n", env=env)[1]
+        self.assertRegex(heard, "^N.*train.py:[0-9]+ may seed a random generator, which draws uses when it is imported")
+        self.assertRegex(self.learns("draws", "import torch_random\ndef main(): torch_random.manual_seed(3)\n", env=env)[1], "^R")
+
     def test_a_worker_that_has_ended(self):
         self.file("names", "")
         warm = self.warm(self.IMPORTS)
@@ -675,6 +725,8 @@ class RefusedTest(TemplateCase):
                 ("before those in sys.path", "import sys; sys.path.insert(0, '/mine')"),
                 ("has set a timer", "import signal; signal.alarm(600)"),
                 ("has set a timer", "import signal; signal.setitimer(signal.ITIMER_VIRTUAL, 600)"),
+                ("has made a timer", "import ctypes; kept = ctypes.c_void_p(); ctypes.CDLL('librt.so.1').timer_create(1, None, ctypes.byref(kept))"),
+                ("has locked memory", "import ctypes; ctypes.CDLL(None).mlock(ctypes.create_string_buffer(9), 9)"),
                 ("library cannot be imported beforehand: ValueError: x", "raise ValueError('x')"),
                 ("library cannot be imported beforehand: SystemExit", "raise SystemExit('x')"),
                 ("library cannot be imported .*: No module named 'no_such_module'", "import no_such_module"),
@@ -747,8 +799,148 @@ class RefusedTest(TemplateCase):
         self.assertEqual(seen[1], b"(None, 'given', None) ('1', 'given', '3') None None given\n")
         for change in ("os.environ['MINE'] = str(1)", "if os.getpid() > 0: os.environ['MINE'] = '1'", "os.environ.pop('MINE', None)",
                        "os.environ.setdefault('MINE', '/' + os.environ['RANK'])", "os.environ.update({'MINE': str(1)})"):
-            self.refused("train.py:[23] sets MINE, which late reads when it is imported", f"import os\n{change}\nimport late\nopen('ran', 'w')", env=env)
+            self.refused("train.py:[23] may set MINE, which late reads when it is imported", f"import os\n{change}\nimport late\nopen('ran', 'w')", env=env)
         self.assertRegex(self.warm("import os\nos.environ['UNREAD'] = str(1)\nimport late\n", env=env).hear(), "^R")
+
+    # In all of these MINE may be there when library.py is imported.
+    SETTINGS = (
+        "os.environ |= {'MINE': '1'}",
+        "from os import environ as env\nenv['MINE'] = '1'",
+        "import os as o\no.environ['MINE'] = '1'",
+        "os.environ['MINE']: str = '1'",
+        "os.environ.update([('MINE', '1')])",
+        "os.environ.update(dict(MINE='1'))",
+        "changes = {'MINE': '1'}\nos.environ.update(changes)",
+        "os.environb[b'MINE'] = b'1'",
+        "key = 'MINE'\nos.environ[key] = '1'",
+        "os.environ['MINE'], x = '1', 2",
+        "v = os.environ.setdefault('MINE', '1')",
+        "del os.environ['MINE']",
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    os.environ['MINE'] = '1'",
+        "try: pass\nfinally: os.environ['MINE'] = str(1)",
+        "class C: os.environ['MINE'] = '1'",
+        "for key in ('MINE',): os.environ[key] = '1'",
+        "while True:\n    os.environ['MINE'] = '1'\n    break",
+        "if os.environ.setdefault('MINE', '1'): pass",
+        "def f():\n    os.environ['MINE'] = '1'\nf()",
+        "f = lambda: os.environ.update(MINE='1')\nf()",
+        "class C:\n    def f(self): os.environ['MINE'] = '1'\nC().f()",
+        "class C:\n    def f(self): os.environ['MINE'] = '1'\nc = C()\nc.f()",
+        "from unittest import mock\nwith mock.patch.dict(os.environ, {'MINE': '1'}):\n    import library",
+        "import helper\nhelper.f()",
+        "from helper import *\nf()",
+        "def f():\n    import of_f\nf()",
+        "os.environ['MINE'] = 'certain'\nos.environ.update(dict(MINE='1'))",
+        "if sys.version_info >= (3, 10): exec('pass')\nfor _ in [0]:\n    if 1: os.environ['MINE'] = '1'",
+    )
+
+    def program(self, text):
+        self.file("lib/library.py", "import os\nkept = os.environ.get('MINE')\n")
+        os.rename(self.folder / "lib", self.folder / "site-packages")
+        self.file("helper.py", "import os\ndef f():\n    os.environ['MINE'] = '1'\n")
+        self.file("of_f.py", "import os\nos.environ['MINE'] = '1'\n")
+        return {"text": text, "env": {"PYTHONPATH": str(self.folder / "site-packages"), "MINE": "0"}}
+
+    def test_ways_to_set_a_variable(self):
+        given = self.program("")
+        for change in self.SETTINGS:
+            with self.subTest(change):
+                self.refused("may set MINE, which library reads when it is imported",
+                             f"import os, sys\n{change}\nimport library\nopen('ran', 'w')", env=given["env"])
+
+    def test_what_does_not_set_a_variable_before_the_imports(self):
+        given = self.program("")
+        for text in ("import os\nimport library\nos.environ['MINE'] = str(1)",
+                     "import os\ndef f():\n    os.environ['MINE'] = '1'\nimport library\nf()",
+                     "import os\nx = os.environ.get('MINE') or os.environ['MINE'] or os.getenv('MINE', '0') if 'MINE' in os.environ else 1\nimport library",
+                     "import os\nprint('MINE', os.environ.get('MINE'))\nimport library",
+                     "import helper\nimport library\nhelper.f()",
+                     "import os\nfor name in ('OTHER', 'HOME'): os.environ[name] = '1'\nimport library",
+                     "import os\nif os.environ.get('MINE') == 'MINE': pass\nimport library",
+                     "'MINE'\nimport library"):
+            with self.subTest(text):
+                warm = self.warm(text + "\nprint(library.kept)", env=given["env"])
+                warm.ready()
+                self.is_equal(warm.run()[0], warm.cold())
+                warm.process.kill()
+
+    def test_a_variable_that_is_read_in_c(self):
+        """OMP_NUM_THREADS in a function: it matters if the function may be called before torch is imported."""
+        self.file("site-packages/torch/__init__.py", "")
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        change = "import os\ndef f(n): os.environ['OMP_NUM_THREADS'] = str(n)\n"
+        self.refused("train.py:2 may set OMP_NUM_THREADS, which a library may read when it is imported",
+                     change + "f(2)\nimport torch\nopen('ran', 'w')", env=env)
+        self.assertRegex(self.warm("import torch\n" + change + "f(2)", env=env).hear(), "^R")
+
+    def test_seeds_before_imports(self):
+        """An import that draws after the program's seed: what the program draws then is shifted."""
+        self.file("site-packages/draws.py", "import random\nkept = random.random()\n")
+        self.file("site-packages/seeds.py", "import random\nrandom.seed(42)\n")
+        self.file("site-packages/quiet.py", "import random\nkept = random.Random(3).random()\n")
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        for seed in ("random.seed(0)", "from random import seed; seed(0)", "def set_all(): random.seed(0)\nset_all()"):
+            for module in ("draws", "seeds"):
+                with self.subTest(seed + module):
+                    self.refused(f"train.py:[12] may seed a random generator, which {module} uses when it is imported",
+                                 f"import random; {seed}\nimport {module}\nopen('ran', 'w')".replace("; def", "\ndef"), env=env)
+        for text in ("import random; random.seed(0)\nimport quiet; print(random.random())",
+                     "import draws, random; random.seed(0)\nprint(random.random())",
+                     "import random, seeds; print(random.random())"):
+            with self.subTest(text):
+                warm = self.warm(text, env=env)
+                warm.ready()
+                self.is_equal(warm.run()[0], warm.cold())
+
+    def test_hooks_before_imports(self):
+        self.file("site-packages/library.py", "")
+        self.file("site-packages/beartype/__init__.py", "")
+        self.file("site-packages/beartype/claw.py", "def beartype_this_package(): pass\n")
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        for hook in ("import sys; sys.meta_path.insert(0, 1)", "import sys; sys.meta_path.append(1)",
+                     "from beartype.claw import beartype_this_package; beartype_this_package()",
+                     "import typeguard; typeguard.install_import_hook('mine')",
+                     "from jaxtyping import install_import_hook\nwith install_import_hook('mine', 'x'): import library"):
+            with self.subTest(hook):
+                self.refused("train.py:[12] may change how modules are imported", f"{hook}\nimport library\nopen('ran', 'w')", env=env)
+        self.assertRegex(self.warm("import library, sys\nsys.meta_path.append(sys.meta_path[-1])", env=env).hear(), "^R")
+
+    def test_a_module_that_looks_for_one_of_the_program(self):
+        self.file("site-packages/library.py", "try: import plugin as kept\nexcept ImportError: kept = None\n")
+        self.file("site-packages/finds.py", "import importlib.util\nkept = importlib.util.find_spec('plugin') is not None\n")
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        for name in ("plugin.py", "plugin/__init__.py", "sub/plugin.py"):
+            path = pathlib.Path(self.file(name, ""))
+            head = "import os, sys; sys.path.append(os.path.join(os.path.dirname(__file__), 'sub'))\n" if name[0] == "s" else ""
+            with self.subTest(name):
+                self.refused("a library imports plugin from /.*, a part of the program", head + "import library; open('ran', 'w')", env=env)
+                warm = self.warm(head + "import finds; print(finds.kept)", env=env)
+                warm.ready()
+                self.is_equal(warm.run()[0], warm.cold())
+                warm.process.kill()
+            path.unlink()
+        (self.folder / "plugin").rmdir()
+        warm = self.warm("import finds; print(finds.kept)", env=env)
+        warm.ready()
+        self.assertEqual(warm.run()[0][1], b"False\n")
+        self.file("plugin.py", "")
+        self.assertRegex(warm.fork(1)[0], "^C.*/plugin.py has the name of a library's module")
+
+    def test_a_module_that_keeps_where_another_is(self):
+        """The guard is gone from what it keeps."""
+        self.file("site-packages/jax.py", "import os\nkept = os.getpid()\n")
+        self.file("site-packages/library.py", "import importlib.util\nspec = importlib.util.find_spec('jax')\nloader = spec.loader\n")
+        warm = self.warm(
+            """
+            import importlib.util, library, os
+            module = importlib.util.module_from_spec(library.spec)
+            library.loader.exec_module(module)
+            print(type(library.spec.loader), module.kept == os.getpid(), importlib.util.module_from_spec(library.spec).__loader__)
+            """, env={"PYTHONPATH": str(self.folder / "site-packages")})
+        warm.ready()
+        seen, cold = warm.run()[0], warm.cold()
+        plain = [(run[0], re.sub(rb"0x[0-9a-f]+", b"", run[1]), run[2]) for run in (seen, cold)]
+        self.assertEqual(plain[0], plain[1])
 
     def test_a_folder_that_the_program_puts_first(self):
         self.file("third_party/vendored.py", "")
@@ -879,6 +1071,34 @@ class RefusedTest(TemplateCase):
         self.file("train.py", "print(2)")
         self.assertEqual(warm.run()[0][1], b"2\n")
 
+    def test_a_script_that_sets_something_else_now(self):
+        """What the template has taken from it is not what a fresh start would find."""
+        base = "import os, helper\nimport library\nprint(library.kept, flush=True)\n"
+        env = {"PYTHONPATH": str(self.folder / "site-packages")}
+        self.file("site-packages/library.py", "import os, random\nkept = os.environ.get('MINE')\n")
+        script = "import os\nos.environ['MINE'] = '1'\n" + base
+        changes = (("train.py", base, script), ("train.py", script, script.replace("'1'", "'2'")), ("train.py", script, base),
+                   ("train.py", script, base + "os.environ['MINE'] = '1'\n"),
+                   ("train.py", base, "import os\nos.environ.update(dict(MINE='1'))\n" + base),
+                   ("train.py", base, "import sys; sys.path.insert(0, 'mine')\n" + base),
+                   ("train.py", base, "import sys; sys.meta_path.append(sys.meta_path[-1])\n" + base),
+                   ("helper.py", "", "import os\nos.environ['MINE'] = '1'\n"))
+        for name, before, after in changes:
+            with self.subTest(name + after):
+                self.file("helper.py", "")
+                text = base if name == "helper.py" else before
+                warm = self.warm(text, env=env)
+                warm.ready()
+                self.file(name, after)
+                heard, sockets = warm.fork(1)
+                for own in sockets:
+                    own.close()
+                self.assertRegex(str(heard), f"^C.*/?{name} has been changed, and what the program does before its imports")
+        warm = self.warm(script, env=env)
+        warm.ready()
+        self.file("train.py", "import os, wave\nos.environ['UNREAD'] = 'x'\n" + script.replace("import os\n", "", 1) + "value = 'new'\n")
+        self.is_equal(warm.run()[0], warm.cold())
+
     def test_a_python_that_looks_for_nothing(self):
         wrapper = self.file("python", f'#!/bin/sh\nexec {PYTHON} -I "$@"\n')
         os.chmod(wrapper, 0o755)
@@ -890,7 +1110,7 @@ class RefusedTest(TemplateCase):
 
 class SourcesTest(TemplateCase):
     def test_imports_are_read_from_the_sources(self):
-        template = load()
+        template, sources = load(), load(SOURCE.with_name("template_program.py"))
         self.file("model.py", "import a.b\nfrom . import x\n")
         self.file("pkg/__init__.py", "from .inner import y\n")
         self.file("pkg/inner.py", "import c\nfrom ..pkg.deep import z\n")
@@ -910,7 +1130,8 @@ class SourcesTest(TemplateCase):
             def later():
                 import j
             """)
-        program = template.Program([PYTHON, "-u", script], [], template.folders_of_libraries())
+        libraries = template.folders_of_libraries()
+        program = sources.Program([PYTHON, "-u", script], [], lambda file: template.is_in(file, libraries))
         self.assertEqual([module for module, _ in program.look()], ["typing", "a.b", "c", "d", "e", "f", "g"])
 
 

@@ -297,7 +297,9 @@ Result<std::unique_ptr<Template>> Template::start(asio::any_io_executor executor
   Result<Fd> archive =
       file_with("template", archive_of({{"sitecustomize.py", kTemplateSource},
                                         {"ddprun_memory.py", kTemplateMemorySource},
-                                        {"ddprun_pages.py", kTemplatePagesSource}}));
+                                        {"ddprun_pages.py", kTemplatePagesSource},
+                                        {"ddprun_program.py", kTemplateProgramSource},
+                                        {"ddprun_random.py", kTemplateRandomSource}}));
   if (!archive) return archive.error();
   Result<Fd> text = file_with("printed", "");
   if (!text) return text.error();

@@ -39,7 +39,7 @@ import os
 import sys
 
 CONTROL = 4
-ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with the three files of the template in it
+ARCHIVE = "/proc/self/fd/5"  # in PYTHONPATH, with the files of the template in it
 COMM = "/proc/self/comm"
 
 # What training programs come to import only in their first steps.
@@ -74,8 +74,7 @@ SET_AGAIN = {b"TORCHINDUCTOR_CACHE_DIR"}
 
 # Such variables are read by libraries in C when they are loaded, which nobody sees.
 READ_IN_C = ("GOMP_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "PYTORCH_")
-
-MOST_FILES = 200  # of the program, that are looked at for their imports
+READERS_IN_C = {"numpy", "scipy", "torch"}
 
 
 class Refused(Exception):
@@ -98,239 +97,50 @@ def is_in(path, folders):
     return os.path.realpath(path).startswith(folders)
 
 
-class Program:
-    """What the sources of the program import, without running them."""
-
-    def __init__(self, arguments, path, libraries):
-        """`arguments`: as in sys.orig_argv; `path`: as sys.path, without the script's folder."""
-        import ast
-
-        self.ast = ast
-        self.libraries = libraries
-        self.found = {}  # (module, names that are imported from it): None, in the order of the source
-        self.seen = set()
-        # Of variables, to a text: how many are found before it, the name, the text, whether it is a default.
-        self.settings = []
-        self.uncertain = {}  # variables that are set in other ways: where
-        self.inserted = []  # folders that are put into sys.path
-        self.begin, self.package = None, ""
-        self.module = ""  # of -m, as the program itself is called
-        rest = [a for a in arguments[1:] if a != "-u"]
-        if rest[:1] == ["-m"] and len(rest) > 1:
-            self.folder = os.getcwd()
-            self.path = [self.folder, *path]
-            self.module = rest[1]
-            self.begin = self.source_of(self.module) or self.source_of(self.module + ".__main__")
-            if self.begin and os.path.basename(self.begin) == "__init__.py":
-                self.module += ".__main__"
-                self.begin = self.source_of(self.module)
-            self.package = self.module.rpartition(".")[0]
-            if self.package:
-                self.imported(self.package, ())  # as `runpy` does
-        elif rest and not rest[0].startswith("-"):
-            self.begin = rest[0]
-            if os.path.isdir(self.begin):
-                self.folder = self.begin
-                self.begin = os.path.join(self.begin, "__main__.py")
-            else:
-                self.folder = os.path.dirname(os.path.realpath(self.begin))
-            self.path = [self.folder, *path]
-        if self.begin is None:
-            raise Refused("the script is no file")
-
-    def file_of(self, module):
-        """The source of a module of the program; None for a library's, or for none."""
-        file = self.source_of(module)
-        return None if file is None or is_in(file, self.libraries) else file
-
-    def source_of(self, module):
-        folders, file = self.path, None
-        for part in module.split("."):
-            file, below = None, []
-            for folder in folders:
-                base = os.path.join(folder, part)
-                if os.path.isfile(os.path.join(base, "__init__.py")):
-                    file, below = os.path.join(base, "__init__.py"), [base]
-                elif os.path.isfile(base + ".py"):
-                    file = base + ".py"
-                elif os.path.isdir(base):
-                    below.append(base)  # of a namespace package, unless a real one follows
-                    continue
-                else:
-                    continue
-                break
-            folders = below
-        return file
-
-    def look(self, named=()):
-        """Fills in `found`, `settings`, `uncertain` and `inserted`.  `named`: modules that are imported beforehand, too."""
-        files = [self.file_of(name.partition(".")[0]) or "" for name in named]
-        self.run_beforehand = tuple(os.path.dirname(f) + os.sep if f.endswith("__init__.py") else f for f in files if f)
-        self.look_at(self.begin, self.package)
-        return list(self.found)
-
-    def look_at(self, file, package):
-        if file in self.seen or len(self.seen) >= MOST_FILES:
-            return
-        self.seen.add(file)
-        try:
-            with open(file, "rb") as source:
-                tree = self.ast.parse(source.read())
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            return  # a worker will say so
-        for statement, is_certain in self.top_level(tree.body):
-            if isinstance(statement, self.ast.Import):
-                for alias in statement.names:
-                    self.imported(alias.name, ())
-            elif not isinstance(statement, self.ast.ImportFrom):
-                if not file.startswith(self.run_beforehand):  # these do it themselves
-                    self.look_at_change(statement, file, is_certain)
-            else:
-                module = statement.module or ""
-                if statement.level:
-                    base = package.split(".") if package else []
-                    base = base[: len(base) - statement.level + 1]
-                    module = ".".join([*base, module] if module else base)
-                if module:
-                    self.imported(module, tuple(alias.name for alias in statement.names))
-
-    def file_with(self, variable):
-        """One of the program's files that has this name in quotes, and is not imported here; "" for none."""
-        imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-        for file in self.seen - imported:
-            try:
-                with open(file, "rb") as source:
-                    text = source.read()
-            except OSError:
-                continue
-            if any(os.fsencode(quote + variable + quote) in text for quote in "\"'"):
-                return file
-        return ""
-
-    def top_level(self, body, is_certain=True):
-        """The statements that are carried out when a file is, with whether they surely are; not those in functions."""
-        for statement in body:
-            if isinstance(statement, self.ast.If):
-                test = self.ast.dump(statement.test)
-                if "TYPE_CHECKING" not in test:
-                    yield from self.top_level(statement.body, is_certain and "'__main__'" in test)
-                yield from self.top_level(statement.orelse, False)
-            elif isinstance(statement, (self.ast.Try, self.ast.With)):
-                yield from self.top_level(statement.body, is_certain)
-            else:
-                yield statement, is_certain
-
-    def look_at_change(self, statement, file, is_certain):
-        """What the statement does to os.environ or sys.path, before the imports that follow."""
-        ast, changes = self.ast, []
-        where = f"{file}:{statement.lineno}"
-        if isinstance(statement, (ast.Assign, ast.Delete)):
-            for target in statement.targets:
-                if isinstance(target, ast.Subscript) and self.dotted(target.value) in ("os.environ", "environ"):
-                    key = target.slice
-                    key = key.value if isinstance(key, getattr(ast, "Index", ())) else key
-                    changes.append((key, getattr(statement, "value", None), False))
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            called, arguments = self.dotted(statement.value.func), statement.value.args
-            if called in ("os.environ.setdefault", "environ.setdefault") and len(arguments) == 2:
-                changes.append((*arguments, True))
-            elif called in ("os.environ.pop", "environ.pop", "os.putenv", "os.unsetenv") and arguments:
-                changes.append((arguments[0], None, False))
-            elif called in ("os.environ.update", "environ.update"):
-                if arguments and isinstance(arguments[0], ast.Dict):
-                    changes += [(key, value, False) for key, value in zip(arguments[0].keys, arguments[0].values)]
-                changes += [(ast.Constant(word.arg), word.value, False) for word in statement.value.keywords]
-            elif called in ("sys.path.insert", "sys.path.append") and arguments:
-                folder = self.path_of(arguments[-1], file)
-                if folder:
-                    is_first = called == "sys.path.insert"
-                    self.path.insert(0 if is_first else len(self.path), folder)
-                    self.inserted += [folder] if is_first else []
-        for key, value, is_default in changes:
-            name, text = getattr(key, "value", None), getattr(value, "value", None)
-            if isinstance(value, ast.Constant) and isinstance(name, str) and isinstance(text, str) and is_certain:
-                self.settings.append((len(self.found), name, text, is_default))
-            elif isinstance(name, str):
-                self.uncertain.setdefault(name, where)
-
-    def dotted(self, node):
-        parts = []
-        while isinstance(node, self.ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        return ".".join(reversed([*parts, getattr(node, "id", "")]))
-
-    def path_of(self, node, file):
-        """What this expression is in that file, where it is one of the usual ones; None for any other."""
-        ast = self.ast
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return node.value
-        if isinstance(node, ast.Name) and node.id == "__file__":
-            return os.path.abspath(file)
-        if isinstance(node, ast.Attribute) and node.attr == "parent":
-            inner = self.path_of(node.value, file)
-            return inner and os.path.dirname(inner)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            parts = [self.path_of(node.left, file), self.path_of(node.right, file)]
-            return None if None in parts else os.path.join(*parts)
-        if not isinstance(node, ast.Call):
-            return None
-        called, parts = self.dotted(node.func), [self.path_of(argument, file) for argument in node.args]
-        if called == "os.getcwd":
-            return os.getcwd()
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("resolve", "absolute"):
-            return self.path_of(node.func.value, file)
-        if not parts or None in parts:
-            return None
-        if called in ("Path", "pathlib.Path", "str"):
-            return os.path.join(*parts)
-        if called in ("os.path." + name for name in ("join", "dirname", "abspath", "realpath", "normpath")):
-            return getattr(os.path, called[len("os.path.") :])(*parts)
-        return None
-
-    def imported(self, module, names):
-        file = self.file_of(module)
-        if file is None:
-            self.found.setdefault((module, tuple(name for name in names if name != "*")))
-            return
-        is_package = os.path.basename(file) == "__init__.py"
-        self.look_at(file, module if is_package else module.rpartition(".")[0])
-        for name in names if is_package else ():
-            below = self.file_of(module + "." + name)
-            if below is not None:
-                inner = os.path.basename(below) == "__init__.py"
-                self.look_at(below, module + "." + name if inner else module)
-
-
 class Guard:
     """In sys.meta_path while modules are imported: keeps out what a template must not run."""
 
-    def __init__(self, libraries, allowed):
+    def __init__(self, libraries, allowed, folders, generators=None):
         self.libraries = libraries
         self.allowed = allowed  # top-level modules that the user has named
+        self.folders = folders  # of the program, which will be in sys.path
+        self.generators = generators
         self.why = ""
+        self.missed = set()  # top-level modules that have been looked for, and are not there
+        self.changed = []  # specs, with the loaders that they had
 
     def find_spec(self, name, path=None, target=None):
+        if self.generators is not None:
+            self.generators.torch.begin()
+            if name == self.generators.numpy.MODULE:
+                spec = self.spec_of(name, path, target)
+                return spec and self.generators.numpy.watched(spec)
         if path is not None or name in self.allowed:
             return None
         spec = self.spec_of(name)
-        if spec is not None and self.is_kept_out(name, spec):
-            spec.loader = self  # to look for it does no harm
+        if spec is None:
+            self.missed.add(name)
+        elif self.is_kept_out(name, spec):
+            self.changed.append((spec, spec.loader))
+            spec.loader = KeptOut(self, spec.loader)  # to look for it does no harm
         return spec
 
-    def spec_of(self, name):
+    def spec_of(self, name, path=None, target=None):
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, None)
+            spec = None if finder is self else finder.find_spec(name, path, target)
             if spec is not None:
                 return spec
-        return None
+        if path is not None:
+            return None
+        finder = sys.modules["_frozen_importlib_external"].PathFinder  # without an import
+        return finder.find_spec(name, self.folders)
 
     def is_kept_out(self, name, spec):
         # A namespace package has folders and no file.
         places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
         return name in NEVER or not all(is_in(place, self.libraries) for place in places)
 
-    def create_module(self, spec):
+    def refuse(self, spec):
         if spec.name in NEVER:
             why = f"{spec.name} cannot be imported beforehand"
         else:
@@ -339,8 +149,28 @@ class Guard:
         self.why = self.why or why
         raise ImportError(why)
 
+    def end(self):
+        """The imports are done: a module may have kept the specs."""
+        for spec, loader in self.changed:
+            spec.loader = loader
+
+
+class KeptOut:
+    """The loader of what a Guard keeps out."""
+
+    def __init__(self, guard, loader):
+        self.guard, self.loader = guard, loader
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def create_module(self, spec):
+        if self.guard in sys.meta_path:
+            self.guard.refuse(spec)
+        return self.loader.create_module(spec)
+
     def exec_module(self, module):
-        raise ImportError(self.why)
+        self.loader.exec_module(module)
 
 
 def shared_mappings():
@@ -436,11 +266,12 @@ class Watched(dict):
     Who goes through all variables, perhaps for those that begin in some way, finds those that are
     different in each worker, too, with a value that is none.  It must not keep them."""
 
-    def __init__(self, data, names, uncertain=()):
+    def __init__(self, data, names):
         super().__init__(data)
         self.names = names
-        self.uncertain = uncertain  # variables that the program sets before it imports
-        self.read_before = {}  # those of them that are read: by which module
+        self.uncertain = {}  # variables that the program may have set by now: where
+        self.read_before = ""  # what has been read of them
+        self.asked = set()  # all that are read
         self.planted = {name: (Planted(name), Planted(b"(of each worker)")) for name in names}
         self.references = self.count_references()
         self.read = self.reader_of_all = ""
@@ -499,8 +330,10 @@ class Watched(dict):
         return given is name or given is name.text
 
     def note_uncertain(self, key):
-        if key in self.uncertain:
-            self.read_before.setdefault(os.fsdecode(key), self.reader())
+        self.asked.add(key)
+        if key in self.uncertain and not self.read_before:
+            name = os.fsdecode(key)
+            self.read_before = f"{self.uncertain[key]} may set {name}, which {self.reader()} reads when it is imported"
 
     def __getitem__(self, key):
         self.note_uncertain(key)
@@ -539,92 +372,131 @@ def import_module(module, names, guard):
     return ""
 
 
-def run_watched(variables, run, uncertain=()):
-    """Calls `run`.  Returns what it gave, and what it has read that is different in a worker; "" for nothing.
+def run_watched(variables, run):
+    """Calls `run` with a Watched.
 
-    `uncertain`: variables that the program sets to what is not known, and where."""
+    Returns what it gave, and what it has read that is different in a worker; "" for nothing."""
     plain = os.environ._data
-    watched = Watched(plain, {os.fsencode(name) for name in variables}, {os.fsencode(name) for name in uncertain})
+    watched = Watched(plain, {os.fsencode(name) for name in variables})
     os.environ._data = os.environb._data = watched
     try:
-        given = run()
+        given = run(watched)
     finally:
         os.environ._data = os.environb._data = plain
         plain.clear()
         plain.update(dict.items(watched))  # which is not noted
-    why = watched.read or watched.kept()
-    for name, module in watched.read_before.items():
-        why = why or f"{uncertain[name]} sets {name}, which {module} reads when it is imported"
-    return given, why
+    return given, watched.read or watched.kept() or watched.read_before
 
 
-def preload(modules, named, program, variables, effects):
-    """Imports `modules`, and those that are `named`.  Returns a text for each of these that is not there.
+class Preload:
+    """Imports modules as the program will, without a worker seeing the difference."""
 
-    Raises Refused where a worker would see the difference."""
-    guard = Guard(program.libraries, {module.partition(".")[0] for module in named})
-    folder, path = os.getcwd(), list(sys.path)
-    current, missing = None, []
-    is_first = modules == list(program.found)  # else they are what the workers have, which have set all
-    settings = [setting for setting in program.settings if setting[1] not in variables]
-    uncertain = {name: where for name, where in program.uncertain.items() if name not in variables}
-    given = {name: os.environ.get(name) for _, name, _, _ in settings}
+    def __init__(self, program, libraries, named, variables, effects, generators):
+        self.program, self.libraries = program, libraries
+        self.named, self.variables = named, variables
+        self.effects, self.generators = effects, generators
+        self.asked = set()  # variables that imports read
+        self.missed = set()  # modules that they look for, and that are not there
+        self.missing = []  # a text for each of `named` that is not there
 
-    def set_until(count):
-        """Sets what the program does before it imports more than `count` modules."""
-        while settings and settings[0][0] <= count:
-            _, name, text, is_default = settings.pop(0)
-            os.environ[name] = os.environ.get(name, text) if is_default else text
+    def is_read(self, name):
+        """Whether imports may read this variable."""
+        is_read_in_c = name.startswith(READ_IN_C) and sys.modules.keys() & READERS_IN_C
+        return os.fsencode(name) in self.asked or bool(is_read_in_c)
 
-    def import_them():
-        nonlocal current
-        for count, (current, names) in enumerate(modules):
-            set_until(count if is_first else len(program.found))
-            import_module(current, names, guard)
+    def run(self, modules):
+        """Raises Refused where a worker would see the difference."""
+        program, named, effects, generators = self.program, self.named, self.effects, self.generators
+        tops = {module.partition(".")[0] for module in named}
+        guard = Guard(self.libraries, tops, program.folders(), generators)
+        folder, path = os.getcwd(), list(sys.path)
+        is_first = modules == list(program.found)  # else they are what the workers have, which have done all
+        end = len(program.found)
+        settings = [setting for setting in program.settings if setting[1] not in self.variables]
+        given = {name: os.environ.get(name) for _, name, _, _ in settings}
+        mentions = [(count, name, where) for name, (count, where) in program.mentions.items() if name not in self.variables]
+        mentions.sort(key=lambda mention: mention[0])
+        in_c = []  # of READ_IN_C: where, the name, what was imported before
+        drawn = ""
+        current = None
+
+        def set_until(count, watched):
+            """Sets what the program does before it imports more than `count` modules."""
+            while settings and settings[0][0] <= count:
+                _, name, text, is_default = settings.pop(0)
+                os.environ[name] = os.environ.get(name, text) if is_default else text
+            while mentions and mentions[0][0] <= count:
+                _, name, where = mentions.pop(0)
+                watched.uncertain[os.fsencode(name)] = where
+                if name.startswith(READ_IN_C):
+                    in_c.append((where, name, READERS_IN_C & sys.modules.keys()))
+
+        def import_one(names, count):
+            nonlocal drawn
+            why = import_module(current, names, guard)
             effects.imported(current)
-        set_until(len(program.found))
-        for current in named:
-            why = import_module(current, (), guard)
-            effects.imported(current)
-            if why:
-                missing.append(f"{current} cannot be imported: {why}")
-        for name in LATER:
-            for current in LATER[name] if name in sys.modules else ():
-                import_module(current, (), guard)
-                effects.imported(current)
+            used = generators.used()
+            for before, where, kinds in program.seeds if used else ():
+                if before <= count and (not kinds or set(kinds) & set(used)):
+                    drawn = drawn or f"{where} may seed a random generator, which {current} uses when it is imported"
+            return why
 
-    sys.meta_path.insert(0, guard)
-    effects.begin()
-    try:
-        _, read = run_watched(variables, import_them, uncertain)
-    except BaseException as error:  # SystemExit, too
-        why = guard.why or f"{type(error).__name__}: {error}"
-        raise Refused(f"{current} cannot be imported beforehand: {why}") from None
-    finally:
-        effects.end()
-        sys.meta_path.remove(guard)
-        for name, text in given.items():  # the script itself sets it
-            if text is not None:
-                os.environ[name] = text
-            else:
-                os.environ.pop(name, None)
-    for name, where in uncertain.items():
-        if name.startswith(READ_IN_C) and sys.modules.keys() & {"numpy", "torch", "scipy"}:
-            raise Refused(f"{where} sets {name}, which a library may read when it is imported")
-    why = guard.why or read
-    if why:
-        raise Refused(why)
-    if os.getcwd() != folder:
-        raise Refused("a module has changed the folder in which the program runs")
-    if sys.path[: len(path)] != path:  # in a worker, before or after the script's own
-        raise Refused("a module puts a folder before those in sys.path, or removes one")
-    return missing
+        def import_them(watched):
+            nonlocal current
+            for count, (current, names) in enumerate(modules):
+                count = count if is_first else end
+                set_until(count, watched)
+                import_one(names, count)
+            set_until(end, watched)
+            for current in named:
+                why = import_one((), end)
+                if why:
+                    self.missing.append(f"{current} cannot be imported: {why}")
+            for name in LATER:
+                for current in LATER[name] if name in sys.modules else ():
+                    import_one((), end)
+            self.asked |= watched.asked
+
+        for before, where in program.hooks:
+            if before < end:
+                raise Refused(f"{where} may change how modules are imported")
+        generators.begin()
+        sys.meta_path.insert(0, guard)
+        effects.begin()
+        try:
+            _, read = run_watched(self.variables, import_them)
+        except BaseException as error:  # SystemExit, too
+            why = guard.why or f"{type(error).__name__}: {error}"
+            raise Refused(f"{current} cannot be imported beforehand: {why}") from None
+        finally:
+            effects.end()
+            sys.meta_path.remove(guard)
+            guard.end()
+            unclear = generators.end()
+            for name, text in given.items():  # the script itself sets it
+                if text is not None:
+                    os.environ[name] = text
+                else:
+                    os.environ.pop(name, None)
+        self.missed |= guard.missed
+        for where, name, before in in_c:
+            if READERS_IN_C & sys.modules.keys() - before:
+                raise Refused(f"{where} may set {name}, which a library may read when it is imported")
+        why = guard.why or read or drawn or unclear
+        if why:
+            raise Refused(why)
+        if os.getcwd() != folder:
+            raise Refused("a module has changed the folder in which the program runs")
+        if sys.path[: len(path)] != path:  # in a worker, before or after the script's own
+            raise Refused("a module puts a folder before those in sys.path, or removes one")
 
 
-def shadowed(program, fresh):
-    """A file of the program in whose place a library's module is imported already; "" for none."""
-    tops = {name.partition(".")[0] for name in sys.modules} - fresh - set(sys.builtin_module_names)
-    for folder in (program.folder, *program.inserted):
+def shadowed(program, fresh, missed):
+    """A file of the program in whose place a library's module is imported already; "" for none.
+
+    `missed`: modules that are not there when a library looks for them."""
+    tops = {name.partition(".")[0] for name in sys.modules} - fresh - set(sys.builtin_module_names) | missed
+    for folder in program.folders():
         try:
             entries = os.listdir(folder)
         except OSError:
@@ -638,32 +510,6 @@ def shadowed(program, fresh):
             module = getattr(sys.modules.get(name), "__file__", None) or ""
             if is_module and not os.path.realpath(module).startswith(os.path.realpath(path)):
                 return path
-    return ""
-
-
-def signature(path):
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return info.st_mtime_ns, info.st_size, info.st_ino
-
-
-def signatures():
-    """Of all files from which something has been loaded."""
-    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            fields = line.rstrip("\n").split(None, 5)
-            if len(fields) == 6 and fields[5].startswith("/"):
-                paths.add(fields[5])
-    return {p: signature(p) for p in paths if isinstance(p, str) and not p.startswith(ARCHIVE)}
-
-
-def changed(known):
-    for path, before in known.items():
-        if signature(path) != before:
-            return path
     return ""
 
 
@@ -737,6 +583,11 @@ def check_state():
 
     if any(_signal.getitimer(which)[0] > 0 for which in (0, 1, 2)):
         raise Refused("a module has set a timer")
+    if text_of("/proc/self/timers"):  # of timer_create: a fork has none
+        raise Refused("a module has made a timer")
+    locked = [line.split()[1] for line in text_of("/proc/self/status").splitlines() if line.startswith("VmLck:")]
+    if locked not in ([], ["0"]):
+        raise Refused("a module has locked memory (mlock), which a fork has not")
     if children():
         raise Refused(f"the imported modules have started process {children()[0]}")
     if os.fstat(1).st_size > 0:
@@ -838,63 +689,8 @@ def renew_streams(streams):
         )
 
 
-class Seeds:
-    """Whether imports have seeded `random`, so that a fresh process would have that state, too."""
-
-    MOST = 200  # blocks of numbers that imports draw
-
-    def __init__(self):
-        import random
-
-        self.random = random
-        self.fixed = None  # the state
-
-    def before_imports(self):
-        """A fork has a new seed."""
-        if self.fixed is not None:
-            self.random.setstate(self.fixed)
-        self.before = self.random.getstate()
-
-    def after_imports(self):
-        now = self.random.getstate()
-        if self.fixed is not None or not self.is_only_drawn(now):
-            self.fixed = now
-
-    def is_only_drawn(self, now):
-        """Whether numbers that are drawn after the state `before` lead to this one."""
-        other = self.random.Random()
-        other.setstate(self.before)
-        for _ in range(self.MOST):
-            words = other.getstate()[1][:-1]
-            if words == now[1][:-1]:
-                return True
-            other.getrandbits(32 * len(words))
-        return False
-
-    def renew(self):
-        """In a fork: as `random` itself does after that, and numpy, where the seed is not fixed."""
-        if self.fixed is not None:
-            self.random.setstate(self.fixed)
-        numpy = sys.modules.get("numpy.random")
-        if numpy is not None and not self.is_numpy_fixed(numpy.mtrand._rand):
-            numpy.seed()
-
-    @staticmethod
-    def is_numpy_fixed(generator):
-        """A number as the seed takes the place of the sequence from which a fresh generator is made."""
-        bits = getattr(generator, "_bit_generator", None)
-        if getattr(bits, "_seed_seq", ()) is not None:
-            return False
-        first_of_random_ones = 0x80000000  # until numbers are drawn
-        return generator.get_state()[1][0] != first_of_random_ones
-
-
-def renew_randomness():
-    """What else is different in each fresh process."""
-    torch = sys.modules.get("torch")
-    # An import that has set a seed has not set one of 64 bits.
-    if torch is not None and torch.initial_seed() >= 2**32:
-        torch.default_generator.seed()
+def renew_key():
+    """Of multiprocessing, which is different in each fresh process."""
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         key = process.AuthenticationString(os.urandom(32))
@@ -929,11 +725,12 @@ def set_environment(given, changes):
 
 
 class Template:
-    def __init__(self, socket_module, memory, pages, control):
-        self.socket_module, self.memory, self.pages = socket_module, memory, pages
+    def __init__(self, socket_module, parts, control):
+        """`parts`: the modules beside this file, by their names."""
+        self.socket_module, self.parts = socket_module, parts
         self.control = control
         self.pid = os.getpid()
-        self.changes, self.known, self.missing = {}, {}, []
+        self.changes, self.known = {}, {}
         self.effects = Effects()
 
     def begin(self, message):
@@ -953,7 +750,7 @@ class Template:
             return taken
 
         self.arguments, self.named, self.variables, self.manner = take(), take(), take(), take()
-        real, read = run_watched(self.variables, import_real_one)
+        real, read = run_watched(self.variables, lambda _: import_real_one())
         self.fresh = {name.partition(".")[0] for name in sys.modules}
         self.at_start = dict(os.environ._data)  # in any process, before the script
         why = read or read_at_start(self.variables)
@@ -979,9 +776,12 @@ class Template:
         started = time.time_ns()
         if is_user_customized():
             raise Refused("there is a usercustomize module")
-        self.seeds = Seeds()
+        self.generators = self.parts["random"].Generators()
         self.libraries = folders_of_libraries()
-        self.program = Program(self.arguments, list(sys.path), self.libraries)
+        self.program = self.parts["program"].Program(self.arguments, sys.path, self.is_library)
+        if self.program.begin is None:
+            raise Refused("the script is no file")
+        self.preload = Preload(self.program, self.libraries, self.named, self.variables, self.effects, self.generators)
         self.import_all(self.program.look(self.named), started)
         with open(COMM, "rb") as file:
             self.comm = file.read().rstrip(b"\n")
@@ -991,11 +791,12 @@ class Template:
         count = len(sys.modules)
         return f"{count} modules in {time.monotonic() - began:.1f} s; the template uses {kib // 1024} MB"
 
+    def is_library(self, file):
+        return is_in(file, self.libraries)
+
     def import_all(self, modules, started):
         """Imports them and finds out what that has changed.  `started`: in ns since 1970."""
-        self.seeds.before_imports()
-        self.missing = preload(modules, self.named, self.program, self.variables, self.effects)
-        self.seeds.after_imports()
+        self.preload.run(modules)
         before, after = self.before, os.environ._data
         changed_names = [n for n in {**before, **after} if before.get(n) != after.get(n)]
         self.changes = {n: after.get(n) for n in changed_names if n not in SET_AGAIN}
@@ -1008,7 +809,7 @@ class Template:
                 raise Refused(f"{file} names {os.fsdecode(name)}, which a module sets when it is imported")
         if self.program.module in sys.modules:
             raise Refused(f"a library imports {self.program.module}, the program itself")
-        path = shadowed(self.program, self.fresh)
+        path = shadowed(self.program, self.fresh, self.preload.missed)
         if path:
             raise Refused(f"{path} has the name of a library's module")
         import gc
@@ -1017,11 +818,11 @@ class Template:
         gc.collect()
         check_state()
         self.effects.refuse()
-        self.known = {**signatures(), **self.known}  # of what was imported before, as it was then
+        self.known = {**self.signatures(), **self.known}  # of what was imported before, as it was then
         for file, known in self.known.items():
             if known is not None and known[0] >= started:
                 raise Refused(f"{file} has been changed just now")
-        self.pages.join_pages(self.libc)
+        self.parts["pages"].join_pages(self.libc)
 
     def be_next(self, descriptor, files):
         """In a fork: becomes the next template.  `files`: those of the workers."""
@@ -1048,7 +849,9 @@ class Template:
         priority = Priority()
         priority.lower(with_group=False)
         before = set(sys.modules)
-        self.import_all([(name, ()) for name in self.new_of(self.memory.names_in(files))], started)
+        names = self.parts["memory"].names_in(files)
+        self.program.look_at_learned(names)
+        self.import_all([(name, ()) for name in self.new_of(names)], started)
         new = [name for name in sys.modules if name not in before]
         if not new:
             raise Refused("")
@@ -1061,7 +864,8 @@ class Template:
 
     def new_of(self, names):
         """Those that are not imported here, and are neither of the program nor in NEVER."""
-        guard = Guard(self.libraries, {module.partition(".")[0] for module in self.named})
+        tops = {module.partition(".")[0] for module in self.named}
+        guard = Guard(self.libraries, tops, self.program.folders())
         known, new = {}, []
         for name in names:
             top = name.partition(".")[0]
@@ -1095,14 +899,34 @@ class Template:
             elif socket is not None:
                 return socket
 
+    def signatures(self):
+        """Of all files from which something has been loaded."""
+        paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            for line in maps:
+                fields = line.rstrip("\n").split(None, 5)
+                if len(fields) == 6 and fields[5].startswith("/"):
+                    paths.add(fields[5])
+        signature = self.parts["program"].signature
+        return {path: signature(path) for path in paths if isinstance(path, str) and not path.startswith(ARCHIVE)}
+
     def check_files(self):
-        """Raises Refused if a fresh start would import something else."""
-        path = changed(self.known)
+        """Raises Refused if a fresh start would import something else, or find something else in it."""
+        path = self.parts["program"].changed(self.known)
         if path:
             raise Refused(f"{path} has been changed")
-        path = shadowed(self.program, self.fresh)
+        path = self.parts["program"].changed(self.program.signatures)
+        if path:  # the workers read it anew
+            now = self.program.anew(self.named)
+            if not self.program.is_the_same_before_imports(now, self.is_read, self.generators.are_used):
+                raise Refused(f"{path} has been changed, and what the program does before its imports, too")
+            self.program.signatures = now.signatures
+        path = shadowed(self.program, self.fresh, self.preload.missed)
         if path:
             raise Refused(f"{path} has the name of a library's module")
+
+    def is_read(self, name):
+        return self.preload.is_read(name) or os.fsencode(name) in self.changes
 
     def fork(self, sockets, files=()):
         """By a child that ends at once, so that they become the agent's children.
@@ -1151,10 +975,10 @@ class Template:
         """In a fork: does what takes long, and waits.  Returns its socket and what came with the G.
 
         It stays in the template's session meanwhile, by which a sweep knows it."""
-        for name in ("known", "program", "fresh"):  # to free them is to copy the pages they are in
+        for name in ("known", "program", "fresh", "preload"):  # to free them is to copy the pages they are in
             delattr(self, name)
-        self.seeds.renew()
-        renew_randomness()
+        self.generators.renew()
+        renew_key()
         module = self.socket_module
         socket = module.socket(module.AF_UNIX, module.SOCK_SEQPACKET, 0, descriptor)
         message, found = self.receive(socket, 1, 3)
@@ -1277,16 +1101,20 @@ def main():
         arguments = fields[1 : 1 + int(fields[0])]
         os.execve(arguments[0], arguments, first_environment())  # Python may have set some itself
     try:
-        import ddprun_memory  # both beside this file
+        import ddprun_memory  # all beside this file
         import ddprun_pages
+        import ddprun_program
+        import ddprun_random
 
-        del sys.modules["ddprun_memory"], sys.modules["ddprun_pages"]
-        template = Template(_socket, ddprun_memory, ddprun_pages, control)
+        parts = {"memory": ddprun_memory, "pages": ddprun_pages, "program": ddprun_program, "random": ddprun_random}
+        for name in parts:
+            del sys.modules["ddprun_" + name]
+        template = Template(_socket, parts, control)
         forget_archive()
         os.set_inheritable(CONTROL, False)
         real = template.begin(control.recv(most))
         text = template.prepare()
-        for missing in template.missing:
+        for missing in template.preload.missing:
             control.send(b"W" + os.fsencode(missing[:2000]))
         control.send(b"R" + os.fsencode(text))
     except BaseException as error:

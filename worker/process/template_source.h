@@ -5,9 +5,11 @@
 
 namespace ddprun::process {
 
-// The texts of worker/process/template.py, template_memory.py and template_pages.py.
+// The texts of worker/process/template.py and of the files beside it, template_NAME.py.
 extern const std::string_view kTemplateSource;
 extern const std::string_view kTemplateMemorySource;
 extern const std::string_view kTemplatePagesSource;
+extern const std::string_view kTemplateProgramSource;
+extern const std::string_view kTemplateRandomSource;
 
 }  // namespace ddprun::process
