@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent/warm_learning.h"
 
+#include <sys/resource.h>
+
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
+
+#include "agent/decide/warm_priority.h"
+#include "store/clock.h"
 
 namespace ddprun::agent {
 namespace {
@@ -14,7 +19,10 @@ constexpr int kMostLooks = 9;  // 5, 10, ... 640 s apart
 
 WarmLearning::WarmLearning(boost::asio::any_io_executor executor, process::Reaper& reaper,
                            Parts parts)
-    : reaper_(reaper), parts_(std::move(parts)), timer_(std::move(executor)) {}
+    : reaper_(reaper),
+      parts_(std::move(parts)),
+      timer_(executor),
+      priority_timer_(std::move(executor)) {}
 
 void WarmLearning::begin(Duration pause) {
   looks_ = 0;
@@ -27,8 +35,21 @@ void WarmLearning::replace() {
   parts_.on_next(std::move(next_), std::exchange(pid_, 0), std::exchange(text_, {}));
 }
 
+// On a busy node it would import for ever, as the first template would.
+void WarmLearning::raise_priority_later() {
+  priority_timer_.expires_after(kPriorityStep);
+  priority_timer_.async_wait([this, pid = pid_, alive = std::weak_ptr(alive_)](auto cancelled) {
+    if (cancelled || alive.expired() || !next_ || pid_ != pid || !text_.empty()) return;
+    const int own = ::getpriority(PRIO_PROCESS, 0);
+    const int nice = template_nice(mono_now() - made_at_, own);
+    process::raise_priority(pid, nice);
+    if (nice > own) raise_priority_later();
+  });
+}
+
 void WarmLearning::stop() {
   timer_.cancel();
+  priority_timer_.cancel();
   looks_ = kMostLooks;
   next_.reset();
   text_.clear();
@@ -73,6 +94,8 @@ void WarmLearning::made(std::unique_ptr<process::Template> next) {
   next_ = std::move(next);
   process::Process process = next_->take_process();
   pid_ = process.pid;
+  made_at_ = mono_now();
+  raise_priority_later();
   reaper_.watch(std::move(process),
                 [this, pid = pid_, alive = std::weak_ptr(alive_)](process::ExitStatus status) {
                   if (!alive.expired()) ended(pid, status);

@@ -50,17 +50,20 @@ class WarmLearning {
   void look();
   void look_after(Duration pause);
   void replace();
+  void raise_priority_later();
   void made(std::unique_ptr<process::Template> next);
   void ended(pid_t pid, process::ExitStatus status);
 
   process::Reaper& reaper_;
   Parts parts_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer priority_timer_;
   int looks_ = 0;                            // since begin()
   std::string text_;                         // of next_, which is ready; "" until then
   bool is_off_ = false;                      // refused
   std::unique_ptr<process::Template> next_;  // that is being made; nullptr for none
   pid_t pid_ = 0;                            // its process
+  MonoTime made_at_{};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -375,6 +375,18 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         self.assertEqual(re.findall("begins with it (.*)", self.text), ["False"] * 4)
         self.assertIn("forked 2 workers from the template", self.text)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root may raise a priority again")
+    def test_the_priority_of_the_next_template_is_raised(self):
+        """After 20 s; the module is imported when that has happened."""
+        packages = self.path / "lib/site-packages"
+        packages.mkdir(parents=True)
+        (packages / "late.py").write_text("import os, time\n"
+                                          "while open('/proc/self/comm').read() == 'ddprun-template\\n' and os.getpriority(os.PRIO_PROCESS, 0) == 19:\n"
+                                          "    time.sleep(0.05)\n")
+        os.environ["PYTHONPATH"] = str(packages)
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        self.learns("late", self.LEARNED)
+        self.assertEqual(re.findall("begins with it (.*)", self.text), ["False"] * 2 + ["True"] * 2)
 
     def test_a_run_that_ends_meanwhile(self):
         """What the next template has started, and does not end by SIGTERM, is not waited for."""
