@@ -172,12 +172,16 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
       const asio::ip::tcp::endpoint& address = (*addresses)[i];
       auto client =
           co_await connect_once(executor, address, name_of(endpoint, address), config, deadline);
-      if (client) co_return client;
+      if (client) {
+        if (config.resolver != nullptr) config.resolver->note(endpoint, true);
+        co_return client;
+      }
       answers += (answers.empty() ? "" : "; ") + to_string(client.error());
       if (is_final(client.error()) && !refusal) refusal = client.error();
       bool refused_here = client.error().code == std::errc::connection_refused;
       is_refused = refused_here && (i == 0 || is_refused);
     }
+    if (addresses && config.resolver != nullptr) config.resolver->note(endpoint, false);
     if (refusal) co_return *refusal;
     if (config.tries_once) co_return Error{is_refused ? Errc::Refused : Errc::Closed, answers};
     Duration next = pause.next();

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "store/base/seconds.h"
 #include "store/base/signal_mask.h"
@@ -29,6 +31,12 @@ namespace {
 
 constexpr Duration kKeepAnswer = std::chrono::seconds(5);
 constexpr Duration kKeepFailure = std::chrono::seconds(1);
+// Of an answer at which nobody was reached, and of the next ones that say the same: so many are
+// soon old, which is for half of a usual lease.  A name server hears no more of a thousand such
+// nodes then than of a thousand to which it gives no answer.
+constexpr Duration kKeepUnreached = std::chrono::milliseconds(250);
+constexpr int kManyUnreached = 8;
+constexpr Duration kKeepUnreachedLong = std::chrono::seconds(1);
 // How long a newer answer is waited for where there is an old one, since it was asked for.
 constexpr Duration kPatience = std::chrono::milliseconds(300);
 
@@ -135,6 +143,12 @@ std::optional<Addresses> known_addresses(const Endpoint& endpoint) {
   return addresses;
 }
 
+// In whatever order, and whatever the port.
+bool is_same(const std::optional<Addresses>& before, const Addresses& now) {
+  auto number = [](const tcp::endpoint& address) { return address.address(); };
+  return before && std::ranges::is_permutation(*before, now, {}, number, number);
+}
+
 Error no_answer(const std::string& host) {
   return {Errc::TimedOut, "resolve " + host + ": the name service does not answer"};
 }
@@ -147,7 +161,10 @@ struct Resolver::Entry {
 
   std::optional<Addresses> addresses;  // the last that were found
   std::optional<Error> failure;        // of the last look-up
+  MonoTime answered_at{};              // when that ended
   MonoTime until{};                    // so long no other is needed
+  bool is_unreached = false;           // nobody was reached at the addresses since then
+  int unreached = 0;                   // how many answers in a row that held for, the same ones
   std::shared_ptr<void> lookup;        // the one under way; nullptr for none
   MonoTime asked_at{};                 // when that began
   Event answered;                      // by it
@@ -192,6 +209,20 @@ Async<Addresses> Resolver::resolve(Endpoint endpoint, MonoTime deadline) {
   co_return addresses;
 }
 
+void Resolver::note(const Endpoint& endpoint, bool is_reached) {
+  auto of_name = entries_.find(endpoint.host);
+  if (of_name == entries_.end() || of_name->second->failure) return;
+  Entry& entry = *of_name->second;
+  if (is_reached) {
+    entry.is_unreached = false;
+    entry.unreached = 0;
+    return;
+  }
+  if (!std::exchange(entry.is_unreached, true)) ++entry.unreached;
+  Duration keep = entry.unreached > kManyUnreached ? kKeepUnreachedLong : kKeepUnreached;
+  entry.until = std::min(entry.until, entry.answered_at + keep);
+}
+
 void Resolver::look_up(const std::shared_ptr<Entry>& entry, Endpoint endpoint) {
   std::weak_ptr<Entry> asked = entry;
   entry->slow.expires_after(kStall);
@@ -205,8 +236,11 @@ void Resolver::look_up(const std::shared_ptr<Entry>& entry, Endpoint endpoint) {
   auto on_answer = [this, asked](Result<Addresses> addresses) {
     auto asking = asked.lock();
     if (!asking) return;
-    asking->until = clock_() + (addresses ? kKeepAnswer : kKeepFailure);
+    asking->answered_at = clock_();
+    asking->until = asking->answered_at + (addresses ? kKeepAnswer : kKeepFailure);
     if (addresses) {
+      if (!is_same(asking->addresses, *addresses)) asking->unreached = 0;
+      asking->is_unreached = false;
       asking->addresses = std::move(*addresses);
       asking->is_told = false;
       asking->failure.reset();

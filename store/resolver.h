@@ -29,7 +29,8 @@ Async<Addresses> resolve(boost::asio::any_io_executor executor, Endpoint endpoin
 
 // Keeps an answer for 5 s and a failure for 1 s.  An answer that is older is used as long as there
 // is none that is newer: a name server that is gone, or does not answer, loses no host that was
-// found before.
+// found before.  An answer at which nobody was reached is kept for 250 ms, since the host may have
+// moved; where eight in a row have brought nothing new, for 1 s.
 //
 // Threads: used from the executor's thread only.  Lifetime: must outlive its calls.
 class Resolver {
@@ -49,6 +50,9 @@ class Resolver {
 
   // The addresses of an endpoint, with its port; fails as resolve() does.
   Async<Addresses> resolve(Endpoint endpoint, MonoTime deadline = MonoTime::max());
+
+  // What came of the addresses that were given for this endpoint: whether any has led to a store.
+  void note(const Endpoint& endpoint, bool is_reached);
 
   // A look-up that takes longer than this is told of.
   static constexpr Duration kStall = std::chrono::seconds(2);

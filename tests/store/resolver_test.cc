@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "store/client.h"
+#include "store/server.h"
 #include "tests/support/event_loop.h"
 
 using namespace std::chrono_literals;
@@ -63,6 +65,18 @@ struct NameServer {
         [&](std::exception_ptr, auto result) { found = std::move(result); });
     REQUIRE(ddprun::test::run_until(context, [&] { return found.has_value(); }));
     return std::move(*found);
+  }
+  bool connects(std::uint16_t port) {
+    ddprun::store::ClientConfig config;
+    config.tries_once = true;
+    config.resolver = &resolver;
+    std::optional<bool> is_connected;
+    asio::co_spawn(context,
+                   ddprun::store::Client::connect(context.get_executor(),
+                                                  {.host = "node0", .port = port}, config),
+                   [&](std::exception_ptr, const auto& client) { is_connected = bool(client); });
+    REQUIRE(ddprun::test::run_until(context, [&] { return is_connected.has_value(); }));
+    return *is_connected;
   }
 };
 
@@ -118,6 +132,41 @@ TEST_CASE("Resolver: the last good answer is used while there is no newer one") 
   auto found = names.resolve("node0");
   REQUIRE(found.has_value());
   CHECK(found->front().address().to_string() == "10.0.0.8");
+}
+
+TEST_CASE("Resolver: a host that has moved is found a quarter of a second after it refused") {
+  NameServer names;
+  auto moved = ddprun::store::Server::listen(names.context.get_executor(),
+                                             {.listen = {.host = "127.0.0.2", .port = 0}});
+  REQUIRE(moved.has_value());
+  const std::uint16_t port = (*moved)->port();
+  names.address = "127.0.0.1";
+  CHECK_FALSE(names.connects(port));
+  names.address = "127.0.0.2";
+  names.now += 249ms;
+  CHECK_FALSE(names.connects(port));
+  CHECK(names.asked == 1);
+  names.now += 1ms;
+  CHECK(names.connects(port));
+  CHECK(names.asked == 2);
+  names.now += 4999ms;
+  CHECK(names.connects(port));
+  CHECK(names.asked == 2);  // it has proved right
+  bool is_stopped = false;
+  asio::co_spawn(names.context, (*moved)->stop(), [&](std::exception_ptr) { is_stopped = true; });
+  CHECK(ddprun::test::run_until(names.context, [&] { return is_stopped; }));
+}
+
+TEST_CASE("Resolver: a host that stays away is not looked up four times a second for ever") {
+  NameServer names;
+  names.address = "127.0.0.1";
+  constexpr std::uint16_t kNobody = 1;
+  for (int i = 0; i < 600; ++i) {
+    CHECK_FALSE(names.connects(kNobody));
+    names.now += 50ms;
+  }
+  CHECK(names.asked >= 30);
+  CHECK(names.asked <= 38);
 }
 
 TEST_CASE("Resolver: a caller's deadline ends its wait, and the look-up goes on") {
