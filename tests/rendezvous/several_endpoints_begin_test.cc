@@ -209,7 +209,11 @@ struct HalfElsewhere {
   Daemon second{1, "d2@0"};
 
   HalfElsewhere() {
-    for (const char* node : {"a.0", "b.0"}) first.says(node, first.join_of(node));
+    for (const char* node : {"a.0", "b.0"}) {
+      request::Join join = first.join_of(node);
+      join.address = "127.0.0.1";  // on one machine, so that they begin at once
+      first.says(node, join);
+    }
     first.says("a.0", request::Heartbeat{.round = 0});
     while (first.state.runs.contains("job")) {
       first.now.mono += 500ms;
