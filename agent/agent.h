@@ -66,6 +66,8 @@ class Agent {
 
   // The signal that has asked for the end of the run; 0 for none.
   int shutdown_signal() const { return state_.shutdown_signal; }
+  // When it came, by the monotonic clock.
+  MonoTime shutdown_at() const { return state_.asked_at; }
 
   // A signal that came when the run was over, while run() still had something to do; 0 for none.
   int late_signal() const { return late_signal_; }

@@ -56,6 +56,8 @@ namespace asio = boost::asio;
 constexpr auto kSilentWait = process::IoThread::kStall;
 // How long the last lines, about output that is lost, are waited for.
 constexpr auto kLastLinePatience = std::chrono::seconds(1);
+// Where the workers have used up the grace of a signal, their output has so long at least.
+constexpr auto kLeastForOutput = std::chrono::seconds(2);
 // How long what is just being written when a signal comes is waited for.
 constexpr auto kWriteInFlight = std::chrono::milliseconds(200);
 
@@ -271,7 +273,8 @@ asio::awaitable<int> run_to_the_end(agent::Agent& agent, Outputs outputs,
                                     std::vector<int> stop_signals, Duration stop_grace,
                                     spdlog::logger& logger) {
   int exit_code = co_await agent.run();
-  MonoTime deadline = mono_now() + stop_grace;
+  // The grace is that of the signal: a scheduler that sent it kills this process after it.
+  MonoTime deadline = std::max(agent.shutdown_at() + stop_grace, mono_now() + kLeastForOutput);
   if (agent.late_signal() != 0) {
     deadline = mono_now() + kLastLinePatience;
   } else if (agent.shutdown_signal() == 0) {

@@ -28,6 +28,14 @@ while not pathlib.Path("go").exists():
 pathlib.Path("count").write_text(str(count))
 """
 
+# Writes until it is told to stop, and then saves.
+SAVER = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(6), os._exit(0)))
+while True:
+    print("x" * 999, flush=True)
+"""
+
 
 class StallCase(LaunchCase):
     def begin(self, *arguments, program="", is_disk_frozen=True, has_log_dir=True, folder=None, variables=None,
@@ -276,9 +284,7 @@ class NameTest(StallCase):
         (self.path / "frozen").touch()
         run = self.begin("--nnodes=2", "--node-rank=1", "--rdzv-backend=c10d", "--rdzv-endpoint=slow.name:29500",
                          "--no-python", "true", is_disk_frozen=False)
-        def threads():
-            return len(os.listdir(f"/proc/{run.pid}/task"))
-        wait_until(lambda: threads() > 1, "the name is looked up")
+        self.wait_for_line("'look up slow.name' has stood still for")
         self.stop(run)
 
     def test_a_look_up_that_stands_still_is_told_of_and_ends_with_join_timeout(self):
@@ -324,6 +330,14 @@ class ConsoleTest(StallCase):
         run = self.begin_unread("--tee=3", self.script(TALKER))
         self.wait_for_line("'write to stdout, which is socket:", "has stood still for")
         self.stop(run)
+
+    def test_the_grace_counts_once_for_workers_and_output(self):
+        run = self.begin_unread("--shutdown-timeout=8", "--tee=3", self.script(SAVER))
+        self.wait_for_line("'write to stdout, which is socket:", "has stood still for")
+        run.send_signal(signal.SIGTERM)
+        # 14 s, if the output had another 8 s when the worker has saved for 6.
+        self.assertEqual(run.wait(timeout=12), 143, self.said())
+        self.wait_for_line("stdout has not taken", "which are lost")
 
     def test_nothing_is_lost_of_what_a_slow_reader_takes(self):
         run = self.begin_unread("--tee=3", "--no-python", "sh", "-c", "seq 100000")

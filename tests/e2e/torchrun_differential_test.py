@@ -201,6 +201,7 @@ INTENDED = [
              "a folder that nobody has named gets a worker's own when that leaves something"),
     Intended("", r"env DDPRUN_(JOB_ID|REQUEUE_COUNT) ", "what a job that Slurm begins again keeps"),
     Intended("", r"env DDPRUN_STOP_REASON_FILE ", "workers can read why they are to stop"),
+    Intended("", r"env DDPRUN_HEARTBEAT_FILE ", "where logs are kept, workers can say at which step they are"),
     Intended("", r"env DDPRUN_TIMELINE_FILE ", "workers can say what they have done",
              seen="--log-dir={log} probe.py kill"),
     Intended("", r"log HERE/logs/latest$", "the link to the newest run",

@@ -416,8 +416,8 @@ void World::lose_machine(const Fault& fault) {
   Duration down = fault.lasts;
   int machine = static_cast<int>(index);
   if (index == 0 || daemons_.contains(machine)) {
-    // Run files are lost with the machine.  Where the host may change a container takes its place at
-    // once; where it may not, it takes longer to begin anew than any lease.
+    // Run files are lost with the machine.  Where the host may change a container takes its place
+    // at once; where it may not, it takes longer to begin anew than any lease.
     run_files.erase(machine);
     for (const NodePlan& plan : scenario.nodes) {
       if (!scenario.has_stand_ins) down = std::max(down, plan.policy.lease());
