@@ -276,10 +276,17 @@ void Rounds::turn_away(std::map<std::string, Node>::node_type node) {
     out_.send(id, command::Info{preflight_text(join) + "; the run goes on without it"});
 }
 
+bool Rounds::can_more_come() const {
+  auto standbys =
+      std::ranges::count_if(state_.nodes, [](const auto& node) { return node.second.is_standby; });
+  return count() - standbys < state_.settings.max_nodes;
+}
+
 void Rounds::expect_newcomer(const std::string& id) {
   note_age();
   Duration settle = kSettleTime * (1 << std::min(state_.stops_for_newcomers, kMaxDoublings));
-  state_.newcomers_due = std::max(now_, state_.round_began + settle);
+  MonoTime gathered = can_more_come() ? state_.newcomers_due.value_or(now_ + kGatherTime) : now_;
+  state_.newcomers_due = std::max(gathered, state_.round_began + settle);
   Duration wait = *state_.newcomers_due - now_;
   if (wait > kSettleTime && !state_.former.awaited)
     out_.send(id, command::Info{newcomer_text(wait)});

@@ -36,7 +36,7 @@ class Rounds {
 
   // Stops the round for nodes that have come since, where it has room for them.
   void take_in_newcomers();
-  // One has come.  It waits until the round has settled: see kSettleTime.
+  // One has come.  It waits for others, and until the round has settled: kGatherTime, kSettleTime.
   void expect_newcomer(const std::string& id);
   void stand_by(const std::string& id, Node& node);
   // Where the run goes on without its host, to a node that is not in the round.
@@ -52,6 +52,7 @@ class Rounds {
   bool is_join_time_over() const;
   void note_age();
   void adapt_lease();
+  bool can_more_come() const;
   int count() const { return static_cast<int>(state_.nodes.size()); }
   bool has_enough() const { return count() >= state_.settings.min_nodes; }
   bool may_form_now();

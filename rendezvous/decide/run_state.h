@@ -247,9 +247,12 @@ inline constexpr Duration kLongestMute = std::chrono::seconds(30);
 // How long is waited for still more nodes once there are enough again after a loss.
 inline constexpr Duration kShortLastCall = std::chrono::seconds(1);
 
-// Newcomers do not stop a round that is younger than this: more of them may be on their way.  Each
-// stop for newcomers doubles it, up to kMaxDoublings times, until a round has lasted for
-// kLongRound.
+// More newcomers may be on their way: they stop the round together, so long after the first of them
+// came, or as soon as there are as many nodes as the run takes.
+inline constexpr Duration kGatherTime = std::chrono::milliseconds(500);
+
+// And they stop no round that is younger than this.  Each stop for newcomers doubles it, up to
+// kMaxDoublings times, until a round has lasted for kLongRound.
 inline constexpr Duration kSettleTime = std::chrono::seconds(1);
 inline constexpr int kMaxDoublings = 4;
 inline constexpr Duration kLongRound = std::chrono::minutes(5);

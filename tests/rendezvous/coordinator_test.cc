@@ -1650,7 +1650,32 @@ TEST_CASE("Coordinator: newcomers within a second are taken in together") {
   CHECK(run.pass(700ms, {"a", "b", "c"}) == "a: stop 0, b, c have joined");
   CHECK(run.ready("a").find("a: round 1 attempt 0 as 0 of 3") == 0);
   run.pass(1min, {"a", "b", "c"});
-  CHECK(run.joins("d").find("a: stop 1, d has joined") == 0);  // the round is older than that
+  CHECK(run.joins("d").find("a: stop 1, d has joined") == 0);  // no more can come
+}
+
+TEST_CASE("Coordinator: newcomers of an older round are taken in together") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 6};
+  run.policy.last_call_timeout = 0s;
+  run.joins("a");
+  run.pass(10s, {"a"});
+  CHECK(run.joins("b") == "");
+  run.pass(100ms, {"a", "b"});
+  CHECK(run.joins("c") == "");
+  run.pass(200ms, {"a", "b", "c"});
+  CHECK(run.joins("d") == "");
+  CHECK(coordinator::deadline(run.state) == run.now.mono + 200ms);
+  CHECK(run.pass(200ms, {"a", "b", "c", "d"}) == "a: stop 0, b, c, d have joined");
+}
+
+TEST_CASE("Coordinator: the last node that a run takes is not waited for") {
+  Run run;
+  run.settings = {.min_nodes = 1, .max_nodes = 3};
+  run.policy.last_call_timeout = 0s;
+  run.joins("a");
+  run.pass(10s, {"a"});
+  CHECK(run.joins("b") == "");
+  CHECK(run.joins("c") == "a: stop 0, b, c have joined");
 }
 
 TEST_CASE("Coordinator: a host that is lost again and again only stands by") {
