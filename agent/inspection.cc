@@ -19,6 +19,9 @@ namespace asio = boost::asio;
 // too.
 constexpr double kBusy = 0.2;
 
+// Who has closed its connections ends, and those that wait for it as well: Python takes a moment.
+constexpr Duration kGlance = std::chrono::milliseconds(10);
+
 Inspection::Inspection(asio::any_io_executor executor, process::Reaper& reaper,
                        process::IoThread& disk, InspectionConfig config, Workers& workers,
                        std::function<void(rendezvous::Findings)> on_found)
@@ -55,7 +58,9 @@ Inspection::CpuTimes Inspection::cpu_times() const {
 asio::awaitable<void> Inspection::look(rendezvous::TimedOutWait wait, int number) {
   SeenWorkers seen;
   std::set<pid_t> busy;
-  if (wait.has_lost_peer) {  // what they have written is enough, and is there
+  if (wait.has_lost_peer) {  // what they have written is enough, and who has ended
+    co_await until_all_end(config_.end_limit, number);
+    if (number != number_) co_return;
     for (const RunningWorker& worker : workers_.running())
       seen.workers[worker.local_rank] = {
           .rank = worker.rank, .pid = worker.pid, .folder = worker.folder};
@@ -81,6 +86,14 @@ asio::awaitable<void> Inspection::look(rendezvous::TimedOutWait wait, int number
   };
   co_await disk_.run_and_wait("read what the workers have written", std::move(read));
   if (number == number_) on_found_(judge(wait, seen, *stderr_lines, busy));
+}
+
+asio::awaitable<void> Inspection::until_all_end(Duration limit, int number) {
+  const MonoTime until = mono_now() + limit;
+  while (number == number_ && !workers_.running().empty() && mono_now() < until) {
+    timer_.expires_after(kGlance);
+    co_await store::wait_for(timer_);
+  }
 }
 
 std::set<pid_t> Inspection::busy_since(const CpuTimes& before, MonoTime began) const {

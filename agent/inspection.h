@@ -3,7 +3,8 @@
 // Sees what the workers do when one has waited in vain for others, before they are stopped: by
 // their stacks and what the kernel says of them (agent/stack_reader), and by what they have
 // written.  It takes a second: workers that waited as well come to their end within it, and are no
-// suspects.  Of a lost peer it only sees what they have written.
+// suspects.  Of a lost peer it only sees what they have written, and who ends: that takes half a
+// second at most.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -28,6 +29,7 @@ namespace ddprun::agent {
 
 struct InspectionConfig {
   Duration limit = std::chrono::seconds(1);
+  Duration end_limit = std::chrono::milliseconds(500);  // where a peer was lost
   StackReaderConfig tools{};
 };
 
@@ -54,6 +56,7 @@ class Inspection {
   using StderrLines = std::map<int, std::vector<std::string>>;  // of log files, by local rank
   using CpuTimes = std::map<pid_t, Duration>;                   // of main threads
   boost::asio::awaitable<void> look(rendezvous::TimedOutWait wait, int number);
+  boost::asio::awaitable<void> until_all_end(Duration limit, int number);
   CpuTimes cpu_times() const;
   std::set<pid_t> busy_since(const CpuTimes& before, MonoTime began) const;
   rendezvous::Findings judge(const rendezvous::TimedOutWait& wait, const SeenWorkers& seen,

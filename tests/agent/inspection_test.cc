@@ -42,6 +42,7 @@ struct Job : test::SleepingWorkers {
     inspection = std::make_unique<Inspection>(
         loop.get_executor(), reaper, disk,
         InspectionConfig{.limit = limit,
+                         .end_limit = limit,
                          .tools = {.environment = {"PATH=/usr/bin:/bin", "TMPDIR=" + folder.path()},
                                    .search_path = folder.path()}},
         workers, [this](rendezvous::Findings findings) { found = std::move(findings); });
@@ -122,6 +123,24 @@ TEST_SUITE("agent/inspection") {
     job.workers.present.clear();
     REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
     CHECK(job.found->workers.empty());
+  }
+
+  TEST_CASE("where a peer was lost, those that are about to end may do so") {
+    Job job(nullptr, 1h);
+    job.inspection->begin({.in = "all_reduce", .has_lost_peer = true});
+    CHECK_FALSE(test::run_until(
+        job.loop, [&] { return job.found.has_value(); }, 100ms));
+    ::kill(job.worker().pid, SIGKILL);
+    job.workers.present.clear();
+    REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
+    CHECK(job.found->workers.empty());
+  }
+
+  TEST_CASE("where a peer was lost, one that does not end is not waited for") {
+    Job job;
+    job.inspection->begin({.in = "all_reduce", .has_lost_peer = true});
+    REQUIRE(test::run_until(job.loop, [&] { return job.found.has_value(); }));
+    CHECK(job.found->workers.size() == 1);
   }
 
   TEST_CASE("an interruption ends a tool that hangs, and nothing is found") {
