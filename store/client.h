@@ -235,6 +235,7 @@ class Client {
   Async<void> enter_space(MonoTime deadline);
   Async<std::string> read_short(MonoTime deadline);
   Error stranger(std::string answer) const;
+  Error turned_away() const;
   Error no_secret_there() const;
   Error secret_is_missing() const;
   Async<Secret> shared_secret(std::string credential);

@@ -80,6 +80,12 @@ bool is_final(const Error& error) {
   return error.code == Errc::Protocol || error.code == Errc::LimitExceeded;
 }
 
+// By the peer, be it that there was something unread or not.
+bool is_closed(const Error& error) {
+  return error.code == Errc::Closed || error.code == std::errc::connection_reset ||
+         error.code == std::errc::broken_pipe;
+}
+
 Async<std::vector<tcp::endpoint>> look_up(asio::any_io_executor executor, Endpoint endpoint,
                                           Resolver* resolver, MonoTime deadline) {
   if (resolver != nullptr) co_return co_await resolver->resolve(std::move(endpoint), deadline);
@@ -249,7 +255,7 @@ Async<void> Client::greet(MonoTime deadline) {
   what_ = "shake hands";
   auto sent = co_await send(request::Validate{});
   if (sent) sent = co_await send(request::Ping{kOwnGreeting});
-  if (!sent) co_return sent;
+  if (!sent) co_return is_closed(sent.error()) ? turned_away() : sent.error();
   MonoTime patience = mono_now() + config_.greeting_timeout;
   Result<std::string> echo = co_await read(sizeof kOwnGreeting, std::min(deadline, patience));
   bool is_mute = !echo && echo.error().code == Errc::TimedOut && patience < deadline;
@@ -265,8 +271,15 @@ Async<void> Client::greet(MonoTime deadline) {
       echo ? std::memcmp(echo->data(), &kOwnGreeting, sizeof kOwnGreeting) != 0 : !input_.empty();
   if (is_other) co_return stranger("it answered '" + shown_answer(input_) + "'");
   if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
-  if (!echo) co_return echo.error();
+  if (!echo) co_return is_closed(echo.error()) ? turned_away() : echo.error();
   co_return finished(sent);
+}
+
+// A server says nothing to one that it does not let in.
+Error Client::turned_away() const {
+  return {Errc::Closed, peer_ +
+                            " closed the connection at once: it may not allow this node's address "
+                            "(--allow), be full, or be about to end"};
 }
 
 Error Client::stranger(std::string answer) const {

@@ -227,6 +227,7 @@ constexpr std::array kByError = {
     Advice{"Connection refused",
            "start the node that the endpoint names, unless its run is over, and see that the port "
            "is the same everywhere"},
+    Advice{"closed the connection at once", kClosedAtOnce, kNotMet},
     Advice{"Connection reset by peer", kClosedAtOnce, kNotMet},
     Advice{"Broken pipe", kClosedAtOnce, kNotMet},
     Advice{"End of file", kClosedAtOnce, kNotMet},

@@ -483,7 +483,8 @@ TEST_SUITE("agent/report/job_report") {
   }
 
   TEST_CASE("a host that closes the connection at once may refuse the address, or be full") {
-    for (const char* why : {"Connection reset by peer", "Broken pipe", "End of file"}) {
+    for (const char* why : {"Connection reset by peer", "Broken pipe", "End of file",
+                            "n0:29400 closed the connection at once: it may not allow this"}) {
       JobReport report{.error = std::string("cannot meet the other nodes at n0:29400: greet n0: ") +
                                 why};
       CHECK(next_step(report).starts_with("look at the host's log: it says whether it refuses"));
