@@ -340,13 +340,30 @@ TEST_SUITE("ddp/process_group") {
     REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0);
     std::uint16_t port = ntohs(here.sin_port);
 
-    CHECK_FALSE(wait_for_listener("127.0.0.1", port, 20ms));
-    CHECK_FALSE(wait_for_listener("no-such-host.invalid", port, 20ms));
-    auto found = std::async(std::launch::async,
-                            [port] { return wait_for_listener("127.0.0.1", port, 60s); });
+    CHECK(why_no_listener("127.0.0.1", port, 20ms) == "nothing listens there");
+    CHECK(why_no_listener("no-such-host.invalid", port, 20ms) ==
+          "no address of 'no-such-host.invalid' is known");
+    auto found =
+        std::async(std::launch::async, [port] { return why_no_listener("127.0.0.1", port, 60s); });
     CHECK(found.wait_for(20ms) == std::future_status::timeout);  // nobody listens yet
     REQUIRE(::listen(fd, 1) == 0);
-    CHECK(found.get());
+    CHECK(found.get() == "");
+    ::close(fd);
+  }
+
+  TEST_CASE("without an agent a rank whose rank 0 never listens ends in time, and says so") {
+    int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in here{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof here;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&here), size) ==
+            0);  // nobody else listens there
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0);
+    ddprun::worker::WorkerEnv env = env_of(1, 2, ntohs(here.sin_port));
+    env.use_agent_store = false;
+    CHECK(problem_of([&] { init_process_group({.timeout = 500ms}, env); }) ==
+          "init_process_group: rank 0 did not come within 0.5 s, whose store is at 127.0.0.1:" +
+              std::to_string(ntohs(here.sin_port)) + ": nothing listens there");
     ::close(fd);
   }
 

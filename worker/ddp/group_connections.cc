@@ -18,12 +18,10 @@
 #include "worker/ddp/shm_backend.h"
 #include "worker/ddp/shm_connect.h"
 #include "worker/ddp/text_collectives.h"
+#include "worker/shm/decide/format.h"
 
 namespace ddprun::ddp {
 namespace {
-
-// Ranks of one launcher start within this of each other, if they start at all.
-constexpr std::chrono::milliseconds kStartOfRankZero = std::chrono::seconds(5);
 
 // Shared memory where all ranks can have it and want it; nullptr where Gloo stands alone.
 c10::intrusive_ptr<shm::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,
@@ -142,10 +140,13 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   options.waitWorkers = false;  // join_generation() waits, and can name the missing ranks
   options.multiTenant = options.isServer;
   options.timeout = timeout;
-  // c10d's client, once refused, pauses for up to a second.  If the listener does not come up in
-  // time, that client reports it: it knows the time-out.
+  // c10d's client, once refused, pauses for up to a second, and does not end when its time is over.
   if (!options.isServer && !env.use_agent_store) {
-    wait_for_listener(env.master.host, env.master.port, std::min(timeout, kStartOfRankZero));
+    std::string why = why_no_listener(env.master.host, env.master.port, timeout);
+    if (!why.empty()) {
+      throw DdpError("rank 0 did not come within " + format_seconds(timeout) +
+                     ", whose store is at " + to_string(env.master) + ": " + why);
+    }
   }
   return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
 }

@@ -19,7 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A refusal comes at once on one machine, and rank 0 needs some milliseconds at most.
-constexpr std::chrono::milliseconds kRefusalPause{5};
+constexpr std::chrono::milliseconds kFirstPause{5};
+constexpr std::chrono::milliseconds kLongestPause{200};
+constexpr std::chrono::milliseconds kLookUpPause{1000};
 
 Addresses look_up(const std::string& host, std::uint16_t port, int type) {
   addrinfo hints{};
@@ -74,18 +76,22 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   return address;
 }
 
-bool wait_for_listener(const std::string& host, std::uint16_t port,
-                       std::chrono::milliseconds limit) {
+std::string why_no_listener(const std::string& host, std::uint16_t port,
+                            std::chrono::milliseconds limit) {
   Clock::time_point deadline = Clock::now() + limit;
-  Addresses found = look_up(host, port, SOCK_STREAM);
-  if (!found) return false;
+  Addresses found;
+  std::chrono::milliseconds pause = kFirstPause;
   for (;;) {
+    if (!found) found = look_up(host, port, SOCK_STREAM);
     for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
-      if (is_accepted(*to, deadline)) return true;
+      if (is_accepted(*to, deadline)) return "";
     }
-    if (Clock::now() + kRefusalPause >= deadline) return false;
-    std::this_thread::sleep_for(kRefusalPause);
+    if (Clock::now() + pause >= deadline) break;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + pause / 5 + std::chrono::milliseconds(1),
+                     found ? kLongestPause : kLookUpPause);
   }
+  return found ? "nothing listens there" : "no address of '" + host + "' is known";
 }
 
 }  // namespace ddprun::ddp

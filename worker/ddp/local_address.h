@@ -13,9 +13,10 @@ namespace ddprun::ddp {
 // 127.0.1.1.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
 
-// Waits until something accepts connections at `host`:`port`, for `limit` at most; false when
-// nothing did, or if `host` cannot be resolved.  The connection is closed at once.
-bool wait_for_listener(const std::string& host, std::uint16_t port,
-                       std::chrono::milliseconds limit);
+// Waits until something accepts connections at `host`:`port`, which closes them again, for `limit`
+// at most.  What hindered it last: "no address of 'node7' is known", "nothing listens there"; empty
+// when something did.
+std::string why_no_listener(const std::string& host, std::uint16_t port,
+                            std::chrono::milliseconds limit);
 
 }  // namespace ddprun::ddp
