@@ -47,17 +47,8 @@ class HostCase(NodesCase):
             raise AssertionError(f"{error}\n{self.started[since:]}\n{self.logs()}") from None
         return found[0]
 
-    def logs(self):
-        return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
-
     def round_at(self, name):
         return next(each for each in rounds_at(self.path) if each.name == name)
-
-    def assert_rounds_apart(self):
-        """No worker of a round has worked beside one of another."""
-        rounds = rounds_at(self.path)
-        for before, after in zip(rounds, rounds[1:]):
-            self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}\n{self.logs()}")
 
     def workers_of(self, name):
         return [int(line.split()[4]) for line in self.started if line.split()[0] == str(name)]

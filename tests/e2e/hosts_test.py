@@ -23,6 +23,9 @@ class HostsCase(NodesCase):
         cls.hosts = hosts.Hosts(3)
         cls.addClassCleanup(cls.hosts.close)
 
+    def tearDown(self):
+        self.assertGreater(self.assert_rounds_apart(), 0)
+
     def agent(self, k, *options, endpoint="node0:29400", own_name_is_loopback=False, hosts=None, **more):
         """Starts an agent on host k."""
         inside = self.hosts.on(k, own_name_is_loopback=own_name_is_loopback, hosts=hosts)
@@ -214,8 +217,10 @@ class HostsTest(HostsCase):
     def test_who_is_not_allowed_is_refused_and_named(self):
         first = self.agent(0, "--nnodes=2", f"--allow={self.hosts.address(1)}")
         first.says("waiting for nodes")
-        stranger = self.agent(2, "--nnodes=2", "--rdzv-conf=read_timeout=1")
+        stranger = self.agent(2, "--nnodes=2", "--rdzv-conf=read_timeout=3")
         self.assertEqual(stranger.ends(), 80)
+        self.assertRegex(stranger.log, r"cannot meet .* closed the connection at once: it may not allow this node's address "
+                                       r"\(--allow\), be full, or be about to end; trying for ")
         first.says(self.hosts.address(2))
         second = self.agent(1, "--nnodes=2")
         self.until_started(2)

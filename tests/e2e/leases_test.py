@@ -10,7 +10,7 @@ import sys
 import threading
 import unittest
 
-from beats import COMMAND, rounds_at
+from beats import COMMAND
 from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
 from own_connections import cut_own_connections
@@ -63,20 +63,9 @@ class BeatsCase(NodesCase):
             raise AssertionError(f"{error}\n{self.started[since:]}\n{self.logs()}") from None
         return found[0]
 
-    def logs(self):
-        return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
-
-    def assert_rounds_apart(self):
-        """No worker of a round has worked beside one of another."""
-        rounds = rounds_at(self.path)
-        for before, after in zip(rounds, rounds[1:]):
-            self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}")
-        return len(rounds)
-
     def assert_started(self, count):
         """So many workers have been started, and no more."""
-        logs = "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
-        self.assertEqual(len(self.started), count, f"{self.started}\n{logs}")
+        self.assertEqual(len(self.started), count, f"{self.started}\n{self.logs()}")
 
     def pids(self):
         return sorted(int(line.split()[4]) for line in self.started)

@@ -13,6 +13,8 @@ import tempfile
 import time
 import unittest
 
+from beats import rounds_at
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from free_port import free_port  # noqa: E402
@@ -20,12 +22,18 @@ from free_port import free_port  # noqa: E402
 DDPRUN = os.path.abspath(os.path.join(os.environ["DDPRUN_BIN"], "ddprun"))
 LIMIT = 90  # seconds of every wait; far beyond what anything here takes
 
-# Says where it is and waits until the test lets it go, by a file `go` or `go.<run id>`, or makes it
+# Says where it is, notes when it works, as beats.py has it, and waits until the test lets it go, by a file `go` or `go.<run id>`, or makes it
 # fail, by a file `fail.<rank>.<restart count>` that holds its exit code.  ($$ is $ in an argument.)
 WORKER = r"""
 trap 'exit 0' TERM
+mkdir -p beats
+# Two rounds may have one port, on two machines or one after the other.
+round=$(echo "$MASTER_PORT-$DDPRUN_ROUND-$DDPRUN_RUN_UUID" | tr . -)
+read begin rest < /proc/uptime
 echo "$NODE $RANK/$WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT pid $$$$ at $MASTER_ADDR:$MASTER_PORT" >> started
 while :; do
+  read now rest < /proc/uptime
+  echo "$begin $now" > "beats/$NODE.$RANK.$WORLD_SIZE.$round.$$$$"
   if [ -e "fail.$RANK.$TORCHELASTIC_RESTART_COUNT" ]; then exit $(cat "fail.$RANK.$TORCHELASTIC_RESTART_COUNT"); fi
   if [ -e go ] || [ -e "go.$TORCHELASTIC_RUN_ID" ]; then exit 0; fi
   sleep 0.02
@@ -141,8 +149,7 @@ class NodesCase(unittest.TestCase):
         try:
             wait_until(is_reached, what)
         except AssertionError as error:
-            logs = "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
-            raise AssertionError(f"{error}\n{self.started}\n{logs}") from None
+            raise AssertionError(f"{error}\n{self.started}\n{self.logs()}") from None
 
     def until_started(self, count):
         """All lines, once there are `count`."""
@@ -169,9 +176,18 @@ class NodesCase(unittest.TestCase):
         try:
             wait_until(is_there, f"a round of {who}")
         except AssertionError as error:
-            logs = "\n".join(p.read_text(errors="replace") for p in sorted(self.path.glob("agent*.log")))
-            raise AssertionError(f"{error}\n{self.started[since:]}\n{logs}") from None
+            raise AssertionError(f"{error}\n{self.started[since:]}\n{self.logs()}") from None
         return found
+
+    def logs(self):
+        return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')}" for p in sorted(self.path.glob("agent*.log")))
+
+    def assert_rounds_apart(self):
+        """No worker of a round has worked beside one of another.  How many rounds have worked."""
+        rounds = rounds_at(self.path)
+        for before, after in zip(rounds, rounds[1:]):
+            self.assertLess(before.last, after.begin, f"two rounds at once: {rounds}\n{self.logs()}")
+        return len(rounds)
 
     def go(self):
         (self.path / "go").touch()
