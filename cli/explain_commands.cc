@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/explain_commands.h"
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <ostream>
-#include <sstream>
 #include <utility>
 
 #include "cli/explain_text.h"
@@ -19,30 +15,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kReport = "report.json";
-
 // Of the run that the folder is about, or of that in it whose report was written last.
 Result<void> explain_folder(const StatusQuestion& question, std::ostream& out) {
-  std::optional<fs::path> path = file_of_run(question.endpoint, kReport, question.run);
-  if (!path) {
-    std::string whose = question.run.empty() ? "" : " of run '" + question.run + "'";
-    return Error{Errc::InvalidInput,
-                 question.endpoint + " has no " + kReport + whose +
-                     ": a run writes it when it ends, and one that a signal has killed does not; "
-                     "'ddpctl timeline " +
-                     question.endpoint + "' has what is known, attempt_* the output"};
-  }
-  std::ifstream file(*path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return system_error(errno, "read " + path->string());
-  Json report = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  Result<LogFolderFile> file =
+      file_of_run(question.endpoint, "report.json", question.run,
+                  "a run writes it when it ends, and one that a signal has killed does not; "
+                  "'ddpctl timeline " +
+                      question.endpoint + "' has what is known, attempt_* the output");
+  if (!file) return file.error();
+  Json report = Json::parse(file->text, nullptr, /*allow_exceptions=*/false);
   if (!report.is_object())
-    return Error{Errc::Protocol, path->string() + " is no report: it is no JSON object"};
+    return Error{Errc::Protocol, file->path.string() + " is no report: it is no JSON object"};
   if (question.as_json) {
     out << dump(Json::array({std::move(report)}), 2) << '\n';
   } else {
-    out << text_of(explain_report_lines(report, path->string()));
+    out << text_of(explain_report_lines(report, file->path.string()));
   }
   return {};
 }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cli/log_folder_file.h"
 
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+
 #include "store/base/folder.h"
 
 namespace ddprun::cli {
@@ -28,14 +34,29 @@ std::optional<fs::path> newest_below(const fs::path& folder, const std::string& 
   return newest;
 }
 
-}  // namespace
-
-std::optional<fs::path> file_of_run(const fs::path& folder, const std::string& name,
-                                    const std::string& run) {
+std::optional<fs::path> find(const fs::path& folder, const std::string& name,
+                             const std::string& run) {
   fs::path path = folder / name;
   std::error_code error;
   if (run.empty() && fs::exists(path, error)) return path;
   return newest_below(folder, name, run);
+}
+
+}  // namespace
+
+Result<LogFolderFile> file_of_run(const fs::path& folder, const std::string& name,
+                                  const std::string& run, const std::string& where_else) {
+  std::optional<fs::path> path = find(folder, name, run);
+  if (!path) {
+    std::string whose = run.empty() ? "" : " of run '" + run + "'";
+    return Error{Errc::InvalidInput,
+                 folder.string() + " has no " + name + whose + ": " + where_else};
+  }
+  std::ifstream file(*path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return system_error(errno, "read " + path->string());
+  return LogFolderFile{.path = std::move(*path), .text = text.str()};
 }
 
 }  // namespace ddprun::cli

@@ -4,15 +4,22 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
+
+#include "store/base/error.h"
 
 namespace ddprun::cli {
 
+struct LogFolderFile {
+  std::filesystem::path path;
+  std::string text;
+};
+
 // The file of this name in `folder`, or, where `folder` is a --log-dir or `run` is not empty, in
 // the folder below it of the run that is called so, or of any, whose file was written last.
-// nullopt: there is none.
-std::optional<std::filesystem::path> file_of_run(const std::filesystem::path& folder,
-                                                 const std::string& name, const std::string& run);
+// Fails where there is none, with Errc::InvalidInput and `where_else`, what may help then; and
+// where it cannot be read.
+Result<LogFolderFile> file_of_run(const std::filesystem::path& folder, const std::string& name,
+                                  const std::string& run, const std::string& where_else);
 
 }  // namespace ddprun::cli

@@ -49,4 +49,9 @@ bool is_named(const Json& run, std::string_view name) {
   return name.empty() || (own.is_string() && own.get_ref<const std::string&>() == name);
 }
 
+bool has_ended(const Json& vitals) {
+  std::string process = text(vitals, "process");
+  return process == "-" || process == "Z" || process == "X";
+}
+
 }  // namespace ddprun::cli

@@ -31,4 +31,7 @@ std::string exit_code_text(const Json& run);
 // Whether `run`, one of a page, has this name; any has an empty one.
 bool is_named(const Json& run, std::string_view name);
 
+// Whether the worker of these vitals is no process any more.
+bool has_ended(const Json& vitals);
+
 }  // namespace ddprun::cli

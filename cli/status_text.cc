@@ -218,7 +218,7 @@ std::string state_text(const Rank& rank) {
   if (state != "training") return state;
   if (process == "D") return "in D state";
   if (process == "T" || process == "t") return "stopped";
-  if (process == "-" || process == "Z" || process == "X") return "ended";
+  if (has_ended(*rank.worker)) return "ended";
   return is_slow(rank) ? "slow" : state;
 }
 

@@ -2,11 +2,8 @@
 #include "cli/timeline_command.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <ostream>
-#include <sstream>
 #include <string_view>
 
 #include "cli/log_folder_file.h"
@@ -20,21 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kName = "timeline.json";
-
 Result<std::string> read_from(const fs::path& folder, const std::string& run) {
-  std::optional<fs::path> path = file_of_run(folder, kName, run);
-  if (!path) {
-    std::string whose = run.empty() ? "" : " of run '" + run + "'";
-    return Error{Errc::InvalidInput,
-                 folder.string() + " has no " + kName + whose +
-                     ": it lies in the log folder of the node that hosts the run, with --log-dir"};
-  }
-  std::ifstream file(*path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return system_error(errno, "read " + path->string());
-  return rendezvous::completed_trace(text.str());
+  Result<LogFolderFile> file =
+      file_of_run(folder, "timeline.json", run,
+                  "it lies in the log folder of the node that hosts the run, with --log-dir");
+  if (!file) return file.error();
+  return rendezvous::completed_trace(file->text);
 }
 
 Result<std::string> read_there(const StatusQuestion& question) {

@@ -59,11 +59,10 @@ void add_workers(const Json& run, Workers& workers) {
   for (const Json& node : field(run, "nodes")) {
     if (!number(node, "base_rank")) continue;
     for (const Json& vitals : field(node, "vitals")) {
-      std::string process = text(vitals, "process");
       Worker worker{.rank = count(node, "base_rank") + count(vitals, "local_rank"),
                     .host = text(node, "host"),
                     .pid = count(vitals, "pid"),
-                    .has_ended = process == "-" || process == "Z" || process == "X"};
+                    .has_ended = has_ended(vitals)};
       if (worker.has_ended) worker.how = how_it_ended(run, node, worker);
       workers.all.push_back(std::move(worker));
     }
@@ -126,7 +125,7 @@ struct Group {
 };
 
 // "'a', 'b' and 3 other keys".
-std::string names_in(const Json& waiter) {
+std::string awaited_keys(const Json& waiter) {
   std::string names;
   std::int64_t shown = 0;
   for (const Json& name : field(waiter, "missing")) {
@@ -190,7 +189,7 @@ Lines store_wait_lines(const Json& store, const Json& page, std::string_view run
   for (const Json& waiter : field(store, "waiting")) {
     ++shown;
     if (text(waiter, "namespace").starts_with("ddprun")) continue;  // the agents, as always
-    Group& group = groups[names_in(waiter)];
+    Group& group = groups[awaited_keys(waiter)];
     group.longest_s = std::max(group.longest_s, number(waiter, "waiting_ms").value_or(0) / 1000);
     const Worker* worker = number(waiter, "pid") ? workers.find(count(waiter, "pid")) : nullptr;
     if (worker != nullptr) {

@@ -166,7 +166,7 @@ class Program:
         if tree is None:
             return
         ast, own = self.ast, self.own_names.setdefault(file, set())
-        does_it_itself = file.startswith(self.run_beforehand) if self.run_beforehand else False
+        does_it_itself = file.startswith(self.run_beforehand)
         for statement, is_certain in self.top_level(tree.body):
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 for module, names, bound in self.modules_of(statement, package):
@@ -190,7 +190,7 @@ class Program:
             self.seen_later.add(file)
             self.module_names[file] = name
             tree = self.parsed(file)
-            if tree is not None and not (self.run_beforehand and file.startswith(self.run_beforehand)):
+            if tree is not None and not file.startswith(self.run_beforehand):
                 is_package = os.path.basename(file) == "__init__.py"
                 self.collect(tree, file, name if is_package else name.rpartition(".")[0])
                 self.release()
