@@ -88,6 +88,10 @@ struct ServerConfig {
   // (store/PROTOCOL.md); if not, it is closed like any other that does not shake hands.
   bool serves_http = true;
 
+  // Whether clients of the store are served; if not, a connection that does not begin like HTTP is
+  // closed.
+  bool serves_clients = true;
+
   // A client that leaves so many bytes of replies unread is not read from until it catches up.
   std::size_t max_unread_bytes = 1 << 20;
 

@@ -114,6 +114,8 @@ void Server::Impl::take(Session& session, std::string_view bytes) {
     session.http = std::make_unique<HttpReader>();
   }
   if (session.http) return serve_http(session, bytes);
+  if (!config_.serves_clients && !session.is_own())
+    return drop(session, "there are only pages here, and it does not ask for one");
   if (session.is_sealed()) {
     opened_.clear();
     if (!session.security->stream->open(bytes, opened_))

@@ -197,6 +197,16 @@ TEST_SUITE("store/server") {
     CHECK(browser.is_closed());
   }
 
+  TEST_CASE("with nothing but pages, a client of the store is closed") {
+    RunningServer server({.serves_clients = false});
+    RawClient browser(server.port());
+    browser.send("GET /healthz HTTP/1.1\r\n\r\n"sv);
+    CHECK(browser.receive_all().starts_with("HTTP/1.1 200 OK"));
+    RawClient client(server.port());
+    client.send(request::Validate{});
+    CHECK(client.is_closed());
+  }
+
   TEST_CASE("an announced client that is missing is on the page, by name") {
     RunningServer server;
     RawClient launcher = client_of(server);
