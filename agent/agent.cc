@@ -386,6 +386,7 @@ void Agent::stop_ordered(const rendezvous::command::Stop& stop) {
   if (others_are_signalled_) stop_file_.on(stop_reason::event::OtherSignalled{stop.signal});
   std::string fields = fmt::format("round={} attempt={}", stop.round, round_.restart_count);
   if (stop.failure) {
+    time_.hung(stop.failure->hung_for, clock_().mono);
     std::string failure = describe(*stop.failure);
     logger_->error("{}; {}{}  {}", failure,
                    stopping(state_.running, state_.failure.has_value(), grace()),
@@ -425,6 +426,7 @@ void Agent::run_ended(const rendezvous::command::End& end) {
   ending_.ended(end, state_.failure);
   if (ending_.is_by_worker()) {
     const rendezvous::Failure& last = end.failures.back();
+    time_.hung(last.hung_for, clock_().mono);
     // A program that cannot be started is told at the end, in full.
     if (last.pid != 0) {
       logger_->error("{}; {}{}  round={} attempt={}", describe(last),
@@ -491,8 +493,8 @@ void Agent::workers_started(const std::optional<Workers::StartFailure>& failure)
   timeline_.workers_run(round_.number, restart_count);
   int previous_attempt = std::exchange(attempt_, restart_count);
   if (previous_attempt < 0) {
-    const std::string meeting = rendezvous_.meeting_place();
-    logger_->info("started {}  {}{}", who, fields, meeting.empty() ? "" : " rendezvous=" + meeting);
+    const std::string place = rendezvous_.meeting_place();
+    logger_->info("started {}  {}{}", who, fields, place.empty() ? "" : " " + place);
     return tasks_.spawn(prepare_restart());
   }
   // Both parts of a restart, each by this line's own clock: how long the workers took to go, and
@@ -534,6 +536,7 @@ void Agent::worker_exited(const WorkerExit& exit) {
     event.is_final = !failures_.why_no_restart().empty();
     event.is_hang = hangs_.is_showing_stacks();
     event.wait = hang.cause.empty() ? wait_behind(exit) : hang.wait;
+    event.failure->hung_for = hang.silence;
     failures_.saw_before(std::move(hang.findings));
     if (event.wait) failures_.asked(*event.wait);
     if (event.wait && !event.wait->has_lost_peer && state_.running > 1)

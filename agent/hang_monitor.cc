@@ -87,7 +87,7 @@ HangMonitor::HangMonitor(asio::any_io_executor executor, process::Reaper& reaper
 
 void HangMonitor::start(bool has_other_nodes) {
   ++starts_;
-  causes_.clear();
+  blamed_.clear();
   views_.clear();
   is_showing_stacks_ = false;
   if (config_.decide.timeout == Duration::zero() && !timers_) return;
@@ -122,8 +122,10 @@ bool HangMonitor::take_exit(const WorkerExit& exit) {
 
 HangJudgement HangMonitor::begin_failure(int local_rank) {
   HangJudgement judgement;
-  if (auto found = causes_.find(local_rank); found != causes_.end())
-    judgement.cause = found->second;
+  if (auto found = blamed_.find(local_rank); found != blamed_.end()) {
+    judgement.cause = found->second.cause;
+    if (found->second.alive_at) judgement.silence = mono_now() - *found->second.alive_at;
+  }
   is_showing_stacks_ = !judgement.cause.empty() && !has_python_stacks_;
   auto own = views_.find(local_rank);
   bool has_waited =
@@ -208,7 +210,7 @@ void HangMonitor::perform(const std::vector<hang::Action>& actions) {
               before_stacks_();
               tasks_.spawn(take_stacks(take.collection));
             },
-            [this](const hang::action::Blame& blame) { causes_[blame.local_rank] = blame.cause; },
+            [this](const hang::action::Blame& blame) { blamed_[blame.local_rank] = blame; },
             [this](const hang::action::Signal& wanted) {
               workers_.signal_one(wanted.local_rank, wanted.signal);
             },

@@ -43,6 +43,7 @@ struct HangMonitorConfig {
 // Of the first failure of an attempt.
 struct HangJudgement {
   std::string cause{};  // what hung, in words; empty: the worker has ended by itself
+  Duration silence{};   // how long ago its last sign of life was; zero: it was not silent
   // It waited for its peers, and none of them was ended for that: what is known of the others of
   // this node from just before its end.
   std::optional<rendezvous::TimedOutWait> wait{};
@@ -133,11 +134,11 @@ class HangMonitor {
   process::StackCollector stacks_;
   std::optional<TimerPipe> timers_;
   hang::State state_;
-  boost::asio::steady_timer timer_;    // at next_due()
-  std::map<int, std::string> causes_;  // by local rank, of the current attempt
-  std::map<int, WorkerView> views_;    // likewise, when stacks were taken last
-  std::vector<WorkerExit> held_;       // until on_exit_ gets them
-  bool has_python_stacks_ = false;     // the last collection had a tool for them
+  boost::asio::steady_timer timer_;            // at next_due()
+  std::map<int, hang::action::Blame> blamed_;  // by local rank, of the current attempt
+  std::map<int, WorkerView> views_;            // likewise, when stacks were taken last
+  std::vector<WorkerExit> held_;               // until on_exit_ gets them
+  bool has_python_stacks_ = false;             // the last collection had a tool for them
   bool is_showing_stacks_ = false;
   bool is_watching_ = false;  // the workers run, and are not being stopped
   bool has_watched_ = false;  // watch() runs

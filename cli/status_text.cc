@@ -2,6 +2,7 @@
 #include "cli/status_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -70,14 +71,19 @@ std::string bytes_text(double kib) {
   return out;
 }
 
+constexpr std::size_t kColumns = 80;  // of a terminal that has not been made larger
+
 std::string parts_of_time(const Json& run) {
   const Json& time = field(run, "time");
   double whole = 0;
-  for (const char* name : {"training", "waiting", "stopping"})
-    whole += number(time, name).value_or(0);
+  constexpr std::array kNames{"training", "waiting", "starting", "stopping"};
+  for (const char* name : kNames) whole += number(time, name).value_or(0);
   if (whole <= 0) return "";
   std::string line;
-  for (const char* name : {"training", "waiting", "stopping"}) {
+  constexpr double kLeast = 0.05;  // less is 0.0 %
+  for (const char* name : kNames) {
+    bool is_said = line.empty() || 100 * number(time, name).value_or(0) / whole >= kLeast;
+    if (!is_said) continue;
     char part[64];
     std::snprintf(part, sizeof part, "%s%s %.1f %%", line.empty() ? "" : ", ", name,
                   100 * number(time, name).value_or(0) / whole);
@@ -127,8 +133,13 @@ Lines run_lines(const Json& run) {
   Lines lines{first};
   std::string restarts = "  restarts " + std::to_string(count(run, "restart_count")) + " of " +
                          std::to_string(count(run, "max_restarts"));
-  std::string parts = parts_of_time(run);
-  lines.push_back(restarts + (parts.empty() ? "" : "; time: " + parts));
+  const std::string parts = parts_of_time(run);
+  const std::string together = restarts + (parts.empty() ? "" : "; time: " + parts);
+  if (together.size() <= kColumns) {
+    lines.push_back(together);
+  } else {
+    append(lines, {restarts, "  time: " + parts});
+  }
   if (std::string waits = text(run, "waiting_for"); !waits.empty()) lines.push_back("  " + waits);
   if (std::string lost = text(run, "lost"); !lost.empty())
     lines.push_back("  too few nodes since: " + lost);

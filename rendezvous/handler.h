@@ -54,7 +54,8 @@ class Handler {
   // Who is told.  To be set before join(); never called from within a call of this class.
   virtual void listen(Listener listener) = 0;
 
-  // Where the nodes meet, for people: where ddpctl and a browser find the run.  Empty: nowhere.
+  // Where ddpctl and a browser find the run, as a field of a log line: "rendezvous=node0:29400",
+  // or of a run of one node, once its workers run, "page=http://127.0.0.1:41234/".  Empty: nowhere.
   virtual std::string meeting_place() const { return ""; }
 
   // Asks for the next round.  No worker of this node runs.  The worker store of the round before is

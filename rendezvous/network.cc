@@ -74,6 +74,11 @@ std::string NetworkHandler::workers_meet_at() const {
   return endpoint == "localhost" ? "127.0.0.1" : endpoint;
 }
 
+std::string NetworkHandler::meeting_place() const {
+  std::string place = endpoint_.name_of(state_.place);
+  return place.empty() ? "" : "rendezvous=" + place;
+}
+
 void NetworkHandler::join() {
   announcement_.withdraw();
   if (others_save_) {
@@ -93,6 +98,8 @@ void NetworkHandler::join() {
 }
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
+  for (CoordinatorService* coordinator : endpoint_.coordinators())
+    coordinator->workers_run(config_.member.run, round.number);
   auto unreachable = [this](const std::string& why) {
     notices_.push(notice::Info{why + "; the workers here cannot join the others"});
   };

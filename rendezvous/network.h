@@ -60,7 +60,7 @@ class NetworkHandler final : public Handler {
   void report_findings(Findings findings) override;
   std::optional<MonoTime> workers_connected() override;
   void report_success() override;
-  std::string meeting_place() const override { return endpoint_.name_of(state_.place); }
+  std::string meeting_place() const override;
   VitalsUse vitals_use() const override { return VitalsUse::Everything; }
   void say_vitals(std::string text) override;
   void say_stacks(std::string text) override;

@@ -107,6 +107,7 @@ std::optional<HangVerdict> ActivityLog::look(const std::vector<ActivitySample>& 
     }
     verdict.silent.push_back(sample.local_rank);
     verdict.doing[sample.local_rank] = sample.doing;
+    verdict.alive_at[sample.local_rank] = now - silence;
   }
   if (!is_over) return std::nullopt;
   // One that runs and one that does not: who is silent while others work is the one that hangs.

@@ -32,15 +32,16 @@ struct ActivitySample {
 };
 
 struct HangVerdict {
-  std::vector<int> hung;             // local ranks that must be ended, the most suspect first
-  std::vector<int> silent;           // all that were silent, `hung` among them
-  std::map<int, std::string> doing;  // of the silent ones
-  std::vector<int> busy{};           // those that were not silent
-  int base_rank = 0;                 // the rank of local rank 0
-  std::string place{};               // of hung[0]: "load (data.py:40)"; empty: not known
-  Duration silence{};                // of hung[0]
-  bool is_heartbeat = false;         // hung[0] was judged by its heartbeat alone
-  bool is_output_seen = true;        // that of hung[0]
+  std::vector<int> hung;               // local ranks that must be ended, the most suspect first
+  std::vector<int> silent;             // all that were silent, `hung` among them
+  std::map<int, std::string> doing;    // of the silent ones
+  std::map<int, MonoTime> alive_at{};  // likewise, the last sign of life
+  std::vector<int> busy{};             // those that were not silent
+  int base_rank = 0;                   // the rank of local rank 0
+  std::string place{};                 // of hung[0]: "load (data.py:40)"; empty: not known
+  Duration silence{};                  // of hung[0]
+  bool is_heartbeat = false;           // hung[0] was judged by its heartbeat alone
+  bool is_output_seen = true;          // that of hung[0]
   bool is_clear = false;  // hung[0] does what the others do not, and waits for none of them
 
   friend bool operator==(const HangVerdict&, const HangVerdict&) = default;

@@ -156,13 +156,13 @@ class HangTransition {
     verdict.base_rank = state_.base_rank;
     if (auto place = state_.places.find(local_rank); place != state_.places.end())
       verdict.place = place->second;
-    blame(local_rank, describe(verdict));
+    blame(local_rank, describe(verdict), verdict.alive_at.at(local_rank));
     end(local_rank, SIGABRT);
   }
 
-  void blame(int local_rank, std::string cause) {
+  void blame(int local_rank, std::string cause, std::optional<MonoTime> alive_at = {}) {
     state_.blamed.insert(local_rank);
-    want(action::Blame{local_rank, std::move(cause)});
+    want(action::Blame{local_rank, std::move(cause), alive_at});
   }
 
   void end(int local_rank, int signal) {

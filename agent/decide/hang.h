@@ -124,10 +124,11 @@ struct LeaveToOthers {
 struct TakeStacks {
   std::uint64_t collection = 0;
 };
-// When this worker fails, `cause` says why.
+// When this worker fails, `cause` says why; its last sign of life, if it was silent.
 struct Blame {
   int local_rank = 0;
   std::string cause;
+  std::optional<MonoTime> alive_at{};
 };
 // Send `signal` to the worker, which may be stopped.
 struct Signal {

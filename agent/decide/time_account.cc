@@ -53,6 +53,7 @@ void TimeKeeper::begin(MonoTime now) {
 void TimeKeeper::enter(Doing doing, MonoTime now) {
   settle(now);
   if (doing == Doing::Training) {
+    training_since_ = now;
     restarted_at_.reset();
     if (account_.until_training) restarted_at_ = now;
     if (!account_.until_training) account_.until_training = now - began_;
@@ -69,6 +70,16 @@ void TimeKeeper::enter(Doing doing, MonoTime now) {
     trained_until_ = now;
   }
   doing_ = doing;
+}
+
+void TimeKeeper::hung(Duration time, MonoTime now) {
+  settle(now);
+  const MonoTime until = doing_ == Doing::Training ? now : trained_until_;
+  const Duration longest = std::max(until - training_since_, Duration::zero());
+  const Duration hung = std::clamp(time, Duration::zero(), longest);
+  account_.spent.at(static_cast<std::size_t>(Doing::Training)) -= hung;
+  account_.spent.at(static_cast<std::size_t>(Doing::Hanging)) += hung;
+  training_since_ = until;  // what is before is judged
 }
 
 void TimeKeeper::interrupted(RestartCause cause) {

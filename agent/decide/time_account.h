@@ -23,8 +23,9 @@ enum class Doing : std::uint8_t {
   Starting,  // the round is known, and not all workers run yet
   Training,  // all workers run, or some have ended well
   Stopping,  // the workers, or what they have left behind, are being ended
+  Hanging,   // all workers ran, and one that was ended for it later gave no sign of life any more
 };
-inline constexpr std::size_t kDoings = 4;
+inline constexpr std::size_t kDoings = 5;
 
 // Why workers were stopped and started again.
 struct RestartCause {
@@ -69,6 +70,9 @@ class TimeKeeper {
   void begin(MonoTime now);
   // From now on the node does this.
   void enter(Doing doing, MonoTime now);
+  // The workers are stopped, or are about to be, since one of the run has hung for so long: what
+  // was taken for training meanwhile was none.
+  void hung(Duration time, MonoTime now);
   // The workers are stopped, and others are to follow.  Of several causes until these run, the
   // first counts.
   void interrupted(RestartCause cause);
@@ -85,6 +89,7 @@ class TimeKeeper {
   MonoTime began_{};
   MonoTime since_{};                     // doing_
   std::optional<RestartCause> cause_{};  // of the restart under way
+  MonoTime training_since_{};            // the last time, or the one that goes on
   MonoTime trained_until_{};
   std::optional<MonoTime> restarted_at_{};  // the workers that run are a restart's, and ran then
 };

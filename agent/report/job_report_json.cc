@@ -64,6 +64,7 @@ Json to_json(const TimeAccount& time) {
   Json json = {
       {"up", seconds(time.up)},
       {"training", seconds(time.of(Doing::Training))},
+      {"hanging", seconds(time.of(Doing::Hanging))},
       {"starting", seconds(time.of(Doing::Starting))},
       {"stopping", seconds(time.of(Doing::Stopping))},
       {"waiting", seconds(time.of(Doing::Waiting))},

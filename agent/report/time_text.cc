@@ -79,6 +79,8 @@ std::string time_line(const TimeAccount& account) {
   std::string line = "up " + duration_text(account.up) + ", ";
   if (!account.until_training) return line + "none of it training";
   line += percent(part_of(account.of(Doing::Training), account.up)) + " of it training";
+  if (account.of(Doing::Hanging) > Duration::zero())
+    line += ", " + percent(part_of(account.of(Doing::Hanging), account.up)) + " hanging";
   if (part_of(*account.until_training, account.up) > kSlowStart)
     line += "; it began after " + duration_text(*account.until_training);
   int restarts = count_of_restarts(account);

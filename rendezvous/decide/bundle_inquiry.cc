@@ -90,8 +90,9 @@ const coordinator::State* run_of(const runs::State& state, const std::string& ru
   return found == state.runs.end() ? nullptr : &found->second;
 }
 
-Json to_json(const std::string& id, const Node& node, const coordinator::BundleInquiry& inquiry,
+Json to_json(const std::string& id, const Node& node, const coordinator::State& run,
              const BundleTexts& texts) {
+  const coordinator::BundleInquiry& inquiry = run.bundle_inquiry;
   bool was_asked = inquiry.nodes.contains(id);
   std::optional<BundlePiece> said;
   if (was_asked) said = decode_bundle_piece(texts(id));
@@ -99,7 +100,7 @@ Json to_json(const std::string& id, const Node& node, const coordinator::BundleI
   std::string why = was_asked ? "" : coordinator::why_not_asked(node);
   if (!was_asked && why.empty()) why = "it has come after the question";
   return {{"node", id},
-          {"host", node.join.host},
+          {"host", coordinator::host_of(run, node)},
           {"group_rank", node.last_rank ? Json(*node.last_rank) : Json()},
           {"was_asked", was_asked},
           {"why_not", why.empty() ? Json() : Json(why)},
@@ -188,7 +189,7 @@ std::optional<std::string> bundle_json(const runs::State& state, const std::stri
   for (const auto& [id, node] : it->nodes)
     by_rank[{node.last_rank.value_or(kMaxCount), id}] = &node;
   for (const auto& [place, node] : by_rank)
-    json["nodes"].push_back(to_json(place.second, *node, last, texts));
+    json["nodes"].push_back(to_json(place.second, *node, *it, texts));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -78,13 +78,35 @@ Happening stop_of(const coordinator::State& state, WallTime at) {
   return stop;
 }
 
+// Whether this host hears when the workers run: those of its own node.
+bool has_own_node(const coordinator::State& state) {
+  return std::ranges::any_of(state.nodes, [](const auto& node) {
+    return node.second.is_member && node.second.join.is_host;
+  });
+}
+
+void training_begins(RunChronicle& chronicle, MonoTime now) {
+  if (!chronicle.interruption) return;
+  chronicle.restarting[chronicle.interruption->cause] += now - chronicle.interruption->at;
+  chronicle.interruption.reset();
+}
+
+void end_start(RunChronicle& chronicle, MonoTime now) {
+  if (std::exchange(chronicle.is_starting, false)) chronicle.starting += now - chronicle.since;
+}
+
 // Of a run that ends without a stop, its rounds are over as well.
 void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
   Phase before = std::exchange(chronicle.phase, state.phase);
-  chronicle.spent.at(static_cast<std::size_t>(before)) += now.mono - chronicle.since;
+  if (before == Phase::Running) end_start(chronicle, now.mono);
+  const Duration spent = now.mono - chronicle.since;
+  chronicle.spent.at(static_cast<std::size_t>(before)) += spent;
   chronicle.since = now.mono;
   if (state.phase == Phase::Running) {
     ++chronicle.rounds;
+    chronicle.round = state.round;
+    chronicle.is_starting = has_own_node(state);
+    if (!chronicle.is_starting) training_begins(chronicle, now.mono);
     chronicle.nodes.round_began();
     add(chronicle, round_of(state, now.wall));
     chronicle.members = members_of(state);
@@ -93,6 +115,9 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
   } else if (state.phase == Phase::Stopping) {
     Happening stop = stop_of(state, now.wall);
     ++chronicle.stops[stop.cause];
+    if (before == Phase::Running && state.last_stop && state.last_stop->failure)
+      chronicle.hanging += std::min(state.last_stop->failure->hung_for, spent);
+    if (!chronicle.interruption) chronicle.interruption = {.cause = stop.cause, .at = now.mono};
     add(chronicle, std::move(stop));
   } else if (state.phase == Phase::Ended) {
     add(chronicle, {.kind = Happening::Kind::RunEnded,
@@ -162,6 +187,14 @@ void Chronicle::look(const std::string& run, const coordinator::State* state, No
   if (state->phase != chronicle.phase || is_other_round) change(chronicle, *state, now);
 }
 
+void Chronicle::workers_run(const std::string& run, std::uint64_t round, MonoTime now) {
+  auto known = runs_.find(run);
+  bool is_news = known != runs_.end() && known->second.is_starting && known->second.round == round;
+  if (!is_news) return;
+  end_start(known->second, now);
+  training_begins(known->second, now);
+}
+
 const RunChronicle* Chronicle::find_ended(const std::string& run,
                                           const std::string& run_uuid) const {
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
@@ -175,10 +208,19 @@ const RunChronicle* Chronicle::find(const std::string& run) const {
   return found == runs_.end() ? nullptr : &found->second;
 }
 
-std::array<Duration, kPhases> spent_until(const RunChronicle& chronicle, MonoTime now) {
+RunTimes times_until(const RunChronicle& chronicle, MonoTime now) {
   auto spent = chronicle.spent;
-  spent.at(static_cast<std::size_t>(chronicle.phase)) += now - chronicle.since;
-  return spent;
+  const Duration lately = now - chronicle.since;
+  spent.at(static_cast<std::size_t>(chronicle.phase)) += lately;
+  auto in = [&](Phase phase) { return spent.at(static_cast<std::size_t>(phase)); };
+  const Duration starting =
+      chronicle.starting + (chronicle.is_starting ? lately : Duration::zero());
+  return {.waiting = in(Phase::Gathering),
+          .starting = starting,
+          .training = in(Phase::Running)-starting,
+          .stopping = in(Phase::Stopping),
+          .restarting = chronicle.restarting,
+          .hanging = chronicle.hanging};
 }
 
 }  // namespace ddprun::rendezvous

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,21 @@ inline constexpr std::size_t kKeptEnded = 32;
 
 inline constexpr std::size_t kPhases = 4;  // of coordinator::Phase
 
+// Where the time of a run has gone.  None of these ever becomes less.
+struct RunTimes {
+  Duration waiting{};
+  // Until all workers of the host's own node run: of others that is not known, and a round of which
+  // this host has no node trains at once.
+  Duration starting{};
+  Duration training{};
+  Duration stopping{};
+  // From the end of training until training went on, by what stopped the round (word_of()).
+  std::map<std::string, Duration> restarting{};
+  // Of the training, since the last sign of life of workers that were then ended for it: it is
+  // known once the round is stopped.
+  Duration hanging{};
+};
+
 struct RunChronicle {
   std::string run_uuid{};
   WallTime began{};
@@ -72,6 +88,17 @@ struct RunChronicle {
   coordinator::Phase phase = coordinator::Phase::Gathering;
   MonoTime since{};  // in that phase
   std::uint64_t rounds = 0;
+  std::uint64_t round = 0;   // the last
+  bool is_starting = false;  // in Running: it is not known yet that the workers run
+  Duration starting{};       // of the time in Running, without the present start
+  // A round was stopped for this, when, and no other one trains yet.
+  struct Interruption {
+    std::string cause;
+    MonoTime at{};
+  };
+  std::optional<Interruption> interruption{};
+  std::map<std::string, Duration> restarting{};  // see RunTimes
+  Duration hanging{};                            // likewise
 };
 
 class Chronicle {
@@ -80,6 +107,8 @@ class Chronicle {
   void heard(const Message& message, const coordinator::State* state, Now now);
   // A step may have changed this run; nullptr: it is gone.  Others it has not changed.
   void look(const std::string& run, const coordinator::State* state, Now now);
+  // All workers of the host's own node run in this round.
+  void workers_run(const std::string& run, std::uint64_t round, MonoTime now);
   const RunChronicle* find(const std::string& run) const;
   // Of a run that is gone, one of the last kKeptEnded; nullptr: not known any more.
   const RunChronicle* find_ended(const std::string& run, const std::string& run_uuid) const;
@@ -97,7 +126,7 @@ class Chronicle {
 };
 
 // With what the present phase has taken so far.
-std::array<Duration, kPhases> spent_until(const RunChronicle& chronicle, MonoTime now);
+RunTimes times_until(const RunChronicle& chronicle, MonoTime now);
 
 // "failed", "lost", "joined".
 std::string word_of(RoundEndCause cause);

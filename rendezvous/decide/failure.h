@@ -58,6 +58,9 @@ struct Failure {
   std::vector<Suspect> suspects{};  // by rank
   int suspect_count = 0;            // also those beyond kMaxSuspects
   int also_waited = 0;              // so many other ranks waited in vain
+  // Of a worker that was ended since it hung, from its last sign of life to its end; zero: that is
+  // not known, or it did not hang.
+  Duration hung_for{};
   // Nodes all of whose workers had ended with exit code 0 before that, at most kMaxEndedNodes.
   std::vector<RankRange> ended_before{};
 

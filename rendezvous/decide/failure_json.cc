@@ -107,6 +107,8 @@ Json to_json(const Failure& failure) {
     json["stderr"] = shortened(failure.stderr_tail, kMaxOutputCost);
   }
   add_suspicion(failure, json);
+  if (std::int64_t hung = milliseconds(failure.hung_for); hung > 0)
+    json["hung_ms"] = std::min(hung, kMaxTime);
   if (!failure.ended_before.empty()) json["ended_before"] = list_of(failure.ended_before);
   return json;
 }
@@ -128,6 +130,8 @@ Failure read_failure(Reader& parent, const Json& json) {
   if (reader.has("traceback")) failure.traceback = reader.lines("traceback");
   if (reader.has("stderr")) failure.stderr_tail = reader.lines("stderr");
   read_suspicion(reader, failure);
+  if (reader.has("hung_ms"))
+    failure.hung_for = std::chrono::milliseconds(reader.number("hung_ms", 0, kMaxTime));
   if (reader.has("ended_before")) failure.ended_before = read_ended_before(reader);
   parent.include(reader);
   return failure;

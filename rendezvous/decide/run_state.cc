@@ -48,6 +48,10 @@ bool is_flapping(const State& state, const std::string& host, MonoTime now) {
   return state.churn.is_flapping(host, state.policy.flap_limit, now);
 }
 
+const std::string& host_of(const State& state, const Node& node) {
+  return node.join.host.empty() ? state.only_host : node.join.host;
+}
+
 std::string describe(const request::Join& join) {
   return join.host + " (pid " + std::to_string(join.pid) + ")";
 }

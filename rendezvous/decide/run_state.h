@@ -205,6 +205,9 @@ struct State {
   MonoTime last_told_at{};
   // Other runs that wait in this place, for people; the caller of step() sets it.
   std::string beside;
+  // Of a run of one node, for people: its host.  Its node says none, so that what is said of the
+  // run to its own user names none; the caller of step() sets it.
+  std::string only_host{};
   command::End verdict;             // in Ended
   std::vector<NextComer> next_run;  // who came after the end
 };
@@ -231,6 +234,9 @@ bool is_flapping(const State& state, const std::string& host, MonoTime now);
 
 // "node0 (pid 17)".
 std::string describe(const request::Join& join);
+
+// The host of a node, for people who look at the run from outside.
+const std::string& host_of(const State& state, const Node& node);
 
 // Of the nodes beyond max_nodes so many may stand by; more are refused.
 inline constexpr std::size_t kMaxStandbys = 4096;

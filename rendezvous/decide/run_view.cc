@@ -26,6 +26,9 @@ using coordinator::Phase;
 constexpr std::size_t kEndedShown = 32;
 constexpr std::size_t kElsewhereShown = 32;
 
+constexpr std::array kRoundEndCauses{RoundEndCause::WorkerFailed, RoundEndCause::NodeLost,
+                                     RoundEndCause::NodeJoined};
+
 constexpr std::array<const char*, kPhases> kPhaseNames{"waiting", "training", "stopping", "ended"};
 
 double seconds(Duration duration) {
@@ -42,6 +45,14 @@ Json text_or_null(const std::string& text) {
 
 const char* name_of(Phase phase) {
   return kPhaseNames.at(static_cast<std::size_t>(phase));
+}
+
+// As report.json calls them.
+std::array<std::pair<const char*, Duration>, 4> by_name(const RunTimes& times) {
+  return {{{"waiting", times.waiting},
+           {"starting", times.starting},
+           {"training", times.training},
+           {"stopping", times.stopping}}};
 }
 
 const char* state_of(const Node& node, Phase phase) {
@@ -101,7 +112,7 @@ Json to_json(const std::string& id, const Node& node, const coordinator::State& 
              const RunsSource& source, bool is_trusted, MonoTime now) {
   bool has_place = node.is_member && node.round && node.round->number == run.round;
   Json json = {{"node", id},
-               {"host", node.join.host},
+               {"host", coordinator::host_of(run, node)},
                {"state", state_of(node, run.phase)},
                {"is_host", node.join.is_host},
                {"agent_pid", node.join.pid},
@@ -180,9 +191,8 @@ void add_happenings(Json& json, const RunChronicle& chronicle, bool is_trusted) 
 void add_chronicle(Json& json, const RunChronicle& chronicle, bool is_trusted, MonoTime now) {
   json["began"] = seconds(chronicle.began);
   json["in_state_s"] = seconds(now - chronicle.since);
-  auto spent = spent_until(chronicle, now);
-  for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping})
-    json["time"][name_of(phase)] = seconds(spent.at(static_cast<std::size_t>(phase)));
+  const RunTimes times = times_until(chronicle, now);
+  for (const auto& [name, duration] : by_name(times)) json["time"][name] = seconds(duration);
   json["stops"] = chronicle.stops;
   add_happenings(json, chronicle, is_trusted);
 }
@@ -620,8 +630,7 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
   Family restarts(out, "ddprun_restarts_total", "counter",
                   "Rounds that were stopped for another one, by cause.");
   for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
-    for (RoundEndCause cause :
-         {RoundEndCause::WorkerFailed, RoundEndCause::NodeLost, RoundEndCause::NodeJoined}) {
+    for (RoundEndCause cause : kRoundEndCauses) {
       std::string word = word_of(cause);
       auto found = chronicle ? chronicle->stops.find(word) : decltype(chronicle->stops.end()){};
       bool is_known = chronicle && found != chronicle->stops.end();
@@ -636,10 +645,26 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
                 "Time of the run on this host, by what it did.");
   for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
     if (chronicle == nullptr) return;
-    auto spent = spent_until(*chronicle, now.mono);
-    for (Phase phase : {Phase::Gathering, Phase::Running, Phase::Stopping}) {
-      phases.add(name, number(seconds(spent.at(static_cast<std::size_t>(phase)))), "phase",
-                 name_of(phase));
+    const RunTimes times = times_until(*chronicle, now.mono);
+    for (const auto& [phase, duration] : by_name(times))
+      phases.add(name, number(seconds(duration)), "phase", phase);
+  });
+  Family hanging(out, "ddprun_hanging_seconds_total", "counter",
+                 "Part of the training: since the last sign of life of workers that were then "
+                 "ended for it.");
+  for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
+    if (chronicle != nullptr) hanging.add(name, number(seconds(chronicle->hanging)));
+  });
+  Family restarting(out, "ddprun_restarting_seconds_total", "counter",
+                    "From the end of training until training went on, by cause; part of the time "
+                    "of the run.");
+  for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
+    if (chronicle == nullptr) return;
+    for (RoundEndCause cause : kRoundEndCauses) {
+      std::string word = word_of(cause);
+      auto found = chronicle->restarting.find(word);
+      bool is_known = found != chronicle->restarting.end();
+      restarting.add(name, number(is_known ? seconds(found->second) : 0), "cause", word);
     }
   });
   Family silence(out, "ddprun_node_silence_seconds", "gauge",

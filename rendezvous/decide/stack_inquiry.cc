@@ -38,11 +38,12 @@ Json to_json(const WorkerStack& worker) {
 }
 
 // A node that has answered has other workers than it had, where the round is another one by now.
-Json to_json(const Node& node, const std::string& text, std::uint64_t number) {
+Json to_json(const Node& node, const std::string& host, const std::string& text,
+             std::uint64_t number) {
   auto most = static_cast<std::size_t>(std::max(node.join.participant.local_world_size, 0));
   std::optional<NodeStacks> stacks = decode_stacks(text, most);
   bool has_answered = stacks && stacks->number == number;
-  Json json = {{"host", node.join.host},
+  Json json = {{"host", host},
                {"group_rank", node.last_rank ? Json(*node.last_rank) : Json()},
                {"base_rank", node.round ? Json(node.round->ranks.base_rank) : Json()},
                {"workers", node.join.participant.local_world_size},
@@ -128,7 +129,8 @@ std::optional<std::string> stacks_json(const runs::State& state, const std::stri
       by_rank[{node->second.last_rank.value_or(kMaxCount), id}] = &node->second;
   }
   for (const auto& [place, node] : by_rank)
-    json["nodes"].push_back(to_json(*node, stacks(place.second), last.number));
+    json["nodes"].push_back(
+        to_json(*node, coordinator::host_of(it, *node), stacks(place.second), last.number));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -77,6 +77,28 @@ TEST_SUITE("agent/decide/time_account") {
     CHECK(account.restarts[0].count == 1);
   }
 
+  TEST_CASE("what was taken for training while a worker hung is hanging, once that is known") {
+    Run run;
+    run.spend(Doing::Training, 100s);
+    run.keeper.enter(Doing::Stopping, run.now);  // it has ended, and is this node's
+    run.now += 1s;
+    run.keeper.hung(60s, run.now);
+    run.keeper.hung(60s, run.now);  // it is told twice
+    run.now += 4s;
+    CHECK(run.account().of(Doing::Training) == 40s);
+    CHECK(run.account().of(Doing::Hanging) == 60s);
+    CHECK(run.account().of(Doing::Stopping) == 5s);
+    run.spend(Doing::Training, 10s);
+    run.keeper.hung(60s, run.now);  // that of another node, while the workers here run
+    run.now += 2s;                  // they are told
+    run.keeper.enter(Doing::Stopping, run.now);
+    TimeAccount account = run.account();
+    CHECK(account.of(Doing::Training) == 42s);
+    CHECK(account.of(Doing::Hanging) == 70s);
+    CHECK(account.up == 117s);
+    CHECK(time_line(account) == "up 1 min 57 s, 35.8 % of it training, 59.8 % hanging");
+  }
+
   TEST_CASE("what is under way counts up to now") {
     Run run;
     run.spend(Doing::Training, 10s);

@@ -47,6 +47,17 @@ TEST_SUITE("cli/status_text") {
     CHECK(status_lines(page, "other") == Lines{"no run 'other' meets here"});
   }
 
+  TEST_CASE("where the time went is said without what was nothing, and fits a terminal") {
+    Json page = page_with(0, 0);
+    Json& run = page["runs"][0];
+    run["time"] = {{"waiting", 0.0}, {"starting", 1.0}, {"training", 99.0}, {"stopping", 0.04}};
+    CHECK(status_lines(page, "")[1] == "  restarts 0 of 0; time: training 99.0 %, starting 1.0 %");
+    run["time"] = {{"waiting", 10.0}, {"starting", 10.0}, {"training", 70.0}, {"stopping", 10.0}};
+    CHECK(status_lines(page, "")[1] == "  restarts 0 of 0");
+    CHECK(status_lines(page, "")[2] ==
+          "  time: training 70.0 %, waiting 10.0 %, starting 10.0 %, stopping 10.0 %");
+  }
+
   TEST_CASE("of a run that another host has it is said where it is") {
     Json page = {{"runs", Json::array()},
                  {"ended", Json::array()},

@@ -393,6 +393,12 @@ class HangTest(FaultCase):
         self.fails("--nproc-per-node=1", "--hang-timeout=2", "--tee=3", self.script(body), code=134,
                    PATH="/nowhere")
         self.check_report(0, "hung: no output, CPU time or heartbeat for 2 s")
+        time = self.report()["time"]
+        self.assertGreater(time["hanging"], 2)
+        self.assertGreater(time["training"], 4)  # the 12 lines
+        self.assertAlmostEqual(sum(time[part] for part in ("training", "hanging", "starting", "stopping", "waiting")),
+                               time["up"], delta=0.01)
+        self.assertRegex(self.last, r"up \S+ s, \d+\.\d % of it training, \d+\.\d % hanging")
         self.assertEqual(self.last.count("]:here"), 12)
 
     def test_a_heartbeat_keeps_a_silent_worker_alive(self):

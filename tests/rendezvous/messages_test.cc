@@ -37,6 +37,7 @@ Failure suspected_failure() {
                       {.rank = 9}};
   failure.suspect_count = 12;
   failure.also_waited = 3;
+  failure.hung_for = std::chrono::milliseconds(61'234);
   failure.ended_before = {{.first = 8, .count = 8}};
   return failure;
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/decide/pace.h"
+#include "rendezvous/decide/stack_inquiry.h"
 #include "rendezvous/decide/stacks.h"
 #include "rendezvous/decide/vitals.h"
 
@@ -105,6 +106,19 @@ struct Training : Place {
   }
 };
 
+// One node, whose agent hosts the run.
+struct OwnNode : Place {
+  OwnNode() {
+    says("job", "a",
+         request::Join{.participant = {.local_world_size = 2},
+                       .policy = {.max_restarts = 3},
+                       .store_port = 1000,
+                       .is_host = true});
+  }
+  void run_workers(std::uint64_t round) { chronicle.workers_run("job", round, now.mono); }
+  double time(const std::string& phase) const { return run()["time"][phase].get<double>(); }
+};
+
 bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
@@ -184,6 +198,82 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(run["state"] == "training");
     CHECK(run["round"] == 1);
     CHECK(run["time"]["stopping"] == 1.0);
+  }
+
+  TEST_CASE("where the host has a node, a round is starting until its workers run") {
+    OwnNode place;
+    place.pass(2s);
+    CHECK(place.time("starting") == 2.0);
+    CHECK(place.time("training") == 0.0);
+    place.run_workers(7);  // of another round
+    place.run_workers(0);
+    place.run_workers(0);
+    place.pass(90s);
+    CHECK(place.time("starting") == 2.0);
+    CHECK(place.time("training") == 90.0);
+    place.fails("job", "a", 0);
+    place.pass(3s);
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.pass(4s);
+    CHECK(has_line(place.metrics(),
+                   R"(ddprun_restarting_seconds_total{run="job",cause="failed"} 0.000)"));
+    place.run_workers(1);
+    place.pass(10s);
+    CHECK(place.time("stopping") == 3.0);
+    CHECK(place.time("starting") == 6.0);
+    CHECK(place.time("training") == 100.0);
+    for (const char* line : {R"(ddprun_time_seconds_total{run="job",phase="starting"} 6.000)",
+                             R"(ddprun_time_seconds_total{run="job",phase="training"} 100.000)",
+                             R"(ddprun_restarting_seconds_total{run="job",cause="failed"} 7.000)",
+                             R"(ddprun_restarting_seconds_total{run="job",cause="lost"} 0.000)"}) {
+      CAPTURE(line);
+      CHECK(has_line(place.metrics(), line));
+    }
+  }
+
+  TEST_CASE("since when a worker has hung is known when it is ended, and is part of the training") {
+    OwnNode place;
+    place.run_workers(0);
+    place.pass(90s);
+    place.says("job", "a", request::Failed{.failure = {.rank = 1, .hung_for = 60s}});
+    CHECK(has_line(place.metrics(), R"(ddprun_hanging_seconds_total{run="job"} 60.000)"));
+    CHECK(place.time("training") == 90.0);
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.pass(5s);
+    place.says("job", "a", request::Failed{.round = 1, .failure = {.rank = 1, .hung_for = 999s}});
+    CHECK(has_line(place.metrics(), R"(ddprun_hanging_seconds_total{run="job"} 65.000)"));
+  }
+
+  TEST_CASE("workers that are stopped before all of them ran have only been starting") {
+    OwnNode place;
+    place.pass(2s);
+    place.fails("job", "a", 0);
+    place.pass(3s);
+    CHECK(place.time("starting") == 2.0);
+    CHECK(place.time("training") == 0.0);
+  }
+
+  TEST_CASE("the only node of a run goes by the name of its host, and failures name none") {
+    OwnNode place;
+    place.state.runs.at("job").only_host = "laptop";
+    place.fails("job", "a", 0);
+    CHECK(place.run()["nodes"][0]["host"] == "laptop");
+    CHECK(place.run()["failures"][0]["node"].is_null());
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.on(runs::event::StacksWanted{.run = "job"});
+    CHECK(Json::parse(*stacks_json(place.state, "job", place.source().stacks,
+                                   place.now.mono))["nodes"][0]["host"] == "laptop");
+  }
+
+  TEST_CASE("without a node of its own a host takes a round for training, and knows restarts") {
+    Training place;
+    place.fails("job", "b", 0);
+    place.pass(5s);
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.says("job", "b", request::Ready{.round = 0, .store_port = 1});
+    CHECK(place.run()["time"]["starting"] == 0.0);
+    CHECK(has_line(place.metrics(),
+                   R"(ddprun_restarting_seconds_total{run="job",cause="failed"} 5.000)"));
   }
 
   TEST_CASE("what workers have said, and paths, are for a trusted reader only") {
