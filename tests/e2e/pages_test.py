@@ -621,6 +621,16 @@ class BrowserTest(PagesCase):
         self.until_page(browser, f"typeof page === 'object' && page?.runs[0]?.nodes.length === 2 && page.runs[0].nodes.every(node => "
                                  f"node.vitals?.length === {count})", "vitals of all workers")
 
+    def test_the_page_says_once_for_whom_a_run_waits(self):
+        browser = self.browser()
+        self.node("--nnodes=2", "--nproc-per-node=2", "--rdzv-id=job")
+        wait_until(self.is_hosted, "the agent listens")
+        browser.open(f"http://127.0.0.1:{self.port}/")
+        self.until_page(browser, "document.body && document.body.innerText.includes('waiting for nodes: 1 of 2 joined')",
+                        "the page says who waits")
+        self.assertEqual(browser.value("document.body.innerText.split('waiting for nodes').length"), 2)
+        self.assertIn("waiting for nodes: 1 of 2 joined", self.text_of(browser, "missing"))
+
     def test_the_page_says_who_has_not_come_once_somebody_has(self):
         browser = self.browser()
         self.two_nodes()
