@@ -2,9 +2,9 @@
 //
 // ddpctl: looks at runs, and at what they leave behind.
 //
-//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] ENDPOINT
-//   ddpctl explain [--run ID] [--json] ENDPOINT|LOGDIR
-//   ddpctl stacks [--run ID] [--rank N] [--json] ENDPOINT
+//   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [ENDPOINT]
+//   ddpctl explain [--run ID] [--json] [ENDPOINT|LOGDIR]
+//   ddpctl stacks [--run ID] [--rank N] [--json] [ENDPOINT]
 //   ddpctl timeline [--run ID] [--output FILE] ENDPOINT|LOGDIR
 //   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
 //   ddpctl bundle --show FILE
@@ -25,6 +25,7 @@
 #include "cli/checkpoint_commands.h"
 #include "cli/explain_commands.h"
 #include "cli/options/parse.h"
+#include "cli/own_runs.h"
 #include "cli/print.h"
 #include "cli/stack_commands.h"
 #include "cli/status_commands.h"
@@ -88,8 +89,10 @@ void add_status_commands(CLI::App& app, Arguments& arguments, Commands& commands
                  const char* run = "One run only (default: all that meet there)") {
     CLI::App* command = app.add_subcommand(name, help);
     ddprun::cli::StatusQuestion& question = arguments.question;
-    command->add_option("ENDPOINT", question.endpoint, "Where the nodes meet: HOST[:PORT]")
-        ->required()
+    command
+        ->add_option("ENDPOINT", question.endpoint,
+                     "Where the nodes meet, or the page of one node is: HOST[:PORT] (default: "
+                     "that of this user's only run on this machine)")
         ->type_name("");
     command->add_option("--run", question.run, run)->type_name("ID");
     add_secret_file(*command, arguments);
@@ -227,6 +230,15 @@ int written(int exit_code, const std::string& text = "") {
   return 1;
 }
 
+// The same, where it names no place, with that of the only run here.
+ddprun::Result<ddprun::cli::StatusQuestion> with_endpoint(ddprun::cli::StatusQuestion question) {
+  if (!question.endpoint.empty()) return question;
+  ddprun::Result<std::string> found = ddprun::cli::own_endpoint(question);
+  if (!found) return found.error();
+  question.endpoint = std::move(*found);
+  return question;
+}
+
 // Does what was asked; returns the exit code.
 int run(const Commands& commands, const Arguments& arguments) {
   using namespace ddprun;
@@ -246,7 +258,9 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.bundle)
     done = of(cli::make_bundle(arguments.bundle, arguments.question, std::cout));
   for (const auto& [command, show] : commands.about_runs) {
-    if (*command) done = of(show(arguments.question, std::cout));
+    if (!*command) continue;
+    Result<cli::StatusQuestion> question = with_endpoint(arguments.question);
+    done = question ? of(show(*question, std::cout)) : question.error();
   }
   if (done) return written(*done ? 0 : 1);
   std::cerr << "ddpctl: " << ddprun::printable(to_string(done.error())) << std::endl;

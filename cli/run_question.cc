@@ -21,19 +21,6 @@ constexpr std::uint16_t kDefaultPort = 29400;  // as for --rdzv-endpoint
 constexpr Duration kPatience = std::chrono::seconds(10);
 constexpr std::size_t kNamedRuns = 8;
 
-// Empty: there is no secret.
-Result<std::string> token_for(const StatusQuestion& question) {
-  auto token_of = [](const Result<store::Secret>& secret) -> Result<std::string> {
-    if (!secret) return secret.error();
-    return secret->page_token();
-  };
-  if (!question.secret_file.empty())
-    return token_of(store::Secret::from_file(question.secret_file, "--secret-file"));
-  const char* secret = std::getenv("DDPRUN_SECRET");
-  if (secret == nullptr || *secret == '\0') return std::string();
-  return token_of(store::Secret::from_text(secret));
-}
-
 // "'job', 'job2'"
 std::string names_of(const std::vector<std::string>& runs) {
   std::string names;
@@ -51,6 +38,18 @@ bool knows(const Json& page, const std::string& run) {
 }
 
 }  // namespace
+
+Result<std::string> token_for(const StatusQuestion& question) {
+  auto token_of = [](const Result<store::Secret>& secret) -> Result<std::string> {
+    if (!secret) return secret.error();
+    return secret->page_token();
+  };
+  if (!question.secret_file.empty())
+    return token_of(store::Secret::from_file(question.secret_file, "--secret-file"));
+  const char* secret = std::getenv("DDPRUN_SECRET");
+  if (secret == nullptr || *secret == '\0') return std::string();
+  return token_of(store::Secret::from_text(secret));
+}
 
 Result<PageAccess> access_of(const StatusQuestion& question) {
   std::error_code unknown;

@@ -27,6 +27,8 @@ struct PageAccess {
   Endpoint at;
   std::string token;  // empty: there is no secret
 };
+// What shows that the secret is known; empty: there is none.  Fails where it cannot be read.
+Result<std::string> token_for(const StatusQuestion& question);
 // Fails with Errc::InvalidInput for an address or a secret that is none.
 Result<PageAccess> access_of(const StatusQuestion& question);
 
