@@ -94,7 +94,10 @@ std::unique_ptr<rendezvous::Handler> make_rendezvous(asio::any_io_executor execu
       executor, rendezvous::SingleNodeConfig{.self = config.self,
                                              .max_restarts = config.max_restarts,
                                              .master = config.master,
-                                             .worker_store = std::move(access)});
+                                             .worker_store = std::move(access),
+                                             .run = agent.workers.run_id,
+                                             .host = agent.workers.hostname,
+                                             .page = config.page});
 }
 
 std::string describe(const process::IoThread::Stall& stall) {

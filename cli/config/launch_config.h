@@ -15,6 +15,7 @@
 #include "cli/config/numa.h"
 #include "cli/options/options.h"
 #include "rendezvous/decide/network_config.h"
+#include "rendezvous/decide/page_port_config.h"
 #include "rendezvous/decide/ranks.h"
 #include "rendezvous/decide/worker_store_access.h"
 #include "store/auth/secret.h"
@@ -75,6 +76,8 @@ struct LaunchConfig {
   // With one node: MASTER_ADDR and MASTER_PORT of the workers; port 0: a free one each round.
   Endpoint master{};
   rendezvous::WorkerStoreAccess worker_store{};
+  // Likewise: where its pages are; none if not set.
+  std::optional<rendezvous::PagePortConfig> page{};
   std::string log_level = "info";     // spdlog's names
   std::string event_log;              // "console", "jsonl:PATH", or empty for none
   std::vector<std::string> notes;     // what the user should know, one line each

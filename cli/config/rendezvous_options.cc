@@ -58,9 +58,14 @@ class RendezvousOptions {
         return invalid("--standalone is for one node; it does not go with " +
                        builder_.given("nnodes")->origin + "=" + builder_.given("nnodes")->text);
       }
+      note_no_effect("several nodes, whose host shows the run where they meet", {"page"});
       return several_nodes();
     }
-    note_no_effect("one node", {"bind", "allow", "rdzv-secret-file", "rdzv-auth", "rdzv-encrypt"});
+    Result<void> page = add_page();
+    if (!page) return page;
+    note_no_effect("one node", {"bind", "rdzv-auth", "rdzv-encrypt"});
+    if (!config().page || config().page->is_for_user_only)
+      note_no_effect("one node", {"allow", "rdzv-secret-file"});
     if (const OptionValue* conf = given_conf()) {
       builder_.note(conf->origin + " has no effect: with one node there is no rendezvous");
     }
@@ -111,6 +116,28 @@ class RendezvousOptions {
   }
 
   // One node.
+
+  // An address may be reached by others: they see what they would see at a host of several nodes.
+  Result<void> add_page() {
+    rendezvous::PagePortConfig page;
+    const OptionValue* given = builder_.given("page");
+    if (given != nullptr && given->text == "none") return {};
+    if (given != nullptr) {
+      bool is_port = given->text.find_first_not_of("0123456789") == std::string::npos;
+      Result<Endpoint> at = parse_endpoint(is_port ? "127.0.0.1:" + given->text : given->text, 0);
+      if (!at || (at->host != "localhost" && !is_numeric_host(at->host)))
+        return invalid_value(*given, "a port, a numeric address and a port, or none");
+      page.listen = std::move(*at);
+      page.is_for_user_only = is_port;
+    }
+    if (!page.is_for_user_only) {
+      Result<void> allowed = read_ranges("allow", page.allow);
+      if (!allowed) return allowed;
+      page.secret = keys_.secret;
+    }
+    config().page = std::move(page);
+    return {};
+  }
 
   Result<void> standalone() {
     builder_.workers().run_id = builder_.machine.random_id();

@@ -164,9 +164,12 @@ constexpr std::array kSpecs = {
                "of the attempt; ',,' is a comma"},
     OptionSpec{"duplicate-stderr-filters", 0, "TEXT,...", true, kOutput,
                "The same for stderr, into filtered_stderr.log"},
+    OptionSpec{"page", 0, "[ADDR:]PORT|none", true, kOutput,
+               "One node: where it shows the run. A port alone is one of loopback, for this user "
+               "and root only; an address also for others (default: a free port, named in the log)",
+               "none", kOurs},
     OptionSpec{"vitals", 0, "SECONDS", true, kOutput,
-               "How often the host of several nodes hears how each worker is, for its pages "
-               "(default 2; 0: never)",
+               "How often the pages of a run hear how each worker is (default 2; 0: never)",
                kNoChoices, kOurs},
     OptionSpec{"share-last-lines", 0, nullptr, true, kOutput,
                "And with it the last line that each worker has written", kNoChoices, kOurs},

@@ -110,6 +110,41 @@ TEST_SUITE("cli/config/launch_config") {
     CHECK(config.notes.empty());
   }
 
+  TEST_CASE_FIXTURE(Launch,
+                    "one node shows itself at loopback, for its user, or where it is told") {
+    auto page = [this](const std::string& given) {
+      return accepted({"--page=" + given, "--allow=10.0.0.0/8", "train.py"}).page;
+    };
+    REQUIRE(accepted({"train.py"}).page);
+    CHECK(accepted({"train.py"}).page->listen == Endpoint{"127.0.0.1", 0});
+    CHECK(accepted({"train.py"}).page->is_for_user_only);
+    CHECK(page("9400")->listen == Endpoint{"127.0.0.1", 9400});
+    CHECK(page("9400")->is_for_user_only);
+    CHECK(page("9400")->allow.empty());
+    CHECK(page("0.0.0.0:9400")->listen == Endpoint{"0.0.0.0", 9400});
+    CHECK_FALSE(page("0.0.0.0:9400")->is_for_user_only);
+    CHECK(page("[::1]:9400")->listen == Endpoint{"::1", 9400});
+    CHECK_FALSE(page("0.0.0.0:9400")->allow.empty());
+    CHECK_FALSE(page("none"));
+    for (const char* bad : {"", "x", "here:80", "1.2.3.4:x", "99999", "-1", "0x10"}) {
+      CHECK(why_not({std::string("--page=") + bad, "train.py"}) ==
+            "--page='" + std::string(bad) +
+                "' is not a port, a numeric address and a port, or none");
+    }
+  }
+
+  TEST_CASE_FIXTURE(Launch,
+                    "a secret and a list of addresses are for a page that others can reach") {
+    const std::string secret = "--rdzv-secret-file=secret";
+    CHECK(accepted({secret, "--page=127.0.0.1:0", "train.py"}).page->secret);
+    CHECK(accepted({secret, "--page=127.0.0.1:0", "train.py"}).notes.empty());
+    CHECK(accepted({secret, "--allow=10.0.0.0/8", "train.py"}).notes ==
+          std::vector<std::string>{"--allow has no effect with one node",
+                                   "--rdzv-secret-file has no effect with one node"});
+    CHECK(accepted({"--nnodes=2", "--rdzv-backend=c10d", "--page=1", "train.py"}).notes.front() ==
+          "--page has no effect with several nodes, whose host shows the run where they meet");
+  }
+
   TEST_CASE_FIXTURE(Launch, "what is run, and through what") {
     CHECK(command({"train.py", "--lr", "1"}) == "/usr/bin/python3 -u train.py --lr 1");
     CHECK(command({"-m", "pkg.train"}) == "/usr/bin/python3 -u -m pkg.train");

@@ -129,6 +129,33 @@ TEST_SUITE("rendezvous/single_node") {
     CHECK(two.handler.vitals_use() == Handler::VitalsUse::Progress);
   }
 
+  TEST_CASE_FIXTURE(Loop, "the run shows itself from its first workers on, at one place") {
+    Node node(*this, {.max_restarts = 1, .run = "job", .host = "laptop", .page = PagePortConfig{}});
+    CHECK(node.handler.vitals_use() == Handler::VitalsUse::Everything);
+    Round round = node.round();
+    CHECK(node.handler.meeting_place().empty());
+    node.handler.workers_started(round, {});
+    const std::string place = node.handler.meeting_place();
+    CHECK(place.starts_with("page=http://127.0.0.1:"));
+    CHECK(place.ends_with("/"));
+    node.fail(1);
+    node.next();
+    node.handler.workers_started(node.round(), {});
+    CHECK(node.handler.meeting_place() == place);
+  }
+
+  TEST_CASE_FIXTURE(Loop, "a place that cannot be had costs the page only") {
+    Node first(*this, {});
+    const Endpoint taken = first.round().master;
+    Node node(*this, {.page = PagePortConfig{.listen = taken}});
+    node.handler.workers_started(node.round(), {});
+    CHECK(std::get<notice::Info>(node.next()).text ==
+          "this run has no page: bind " + to_string(taken) + ": Address already in use");
+    CHECK(node.handler.meeting_place().empty());
+    node.handler.report_success();
+    CHECK(std::get<command::End>(node.next()).exit_code == 0);
+  }
+
   TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
     Node node(*this, {.max_restarts = 3});
     node.round();
