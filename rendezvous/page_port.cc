@@ -3,13 +3,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "store/system_limits.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// Readers of pages, those who follow them too: what they take of the agent's descriptors.
-constexpr std::size_t kMostReaders = 128;
+// Readers of pages, those who follow them too.  The agent needs its descriptors for its workers.
+std::size_t most_readers() {
+  constexpr std::size_t kFew = 8;
+  constexpr std::size_t kMany = 128;
+  return std::clamp(store::file_limit() / 8, kFew, kMany);
+}
 
 }  // namespace
 
@@ -24,7 +31,7 @@ Result<std::unique_ptr<store::Server>> open_page_port(
         store::Gate{.user = ::geteuid(), .advice_for_users = " (--page=ADDR:PORT admits others)"};
   if (config.secret) server.secrets.push_back(*config.secret);
   server.serves_clients = false;
-  server.max_connections = server.max_all_connections = kMostReaders;
+  server.max_connections = server.max_all_connections = most_readers();
   server.expected_clients = 1;  // a line about a short queue would be too much
   server.log = [log](const std::string& line) { log("the page: " + line); };
   auto listening = store::Server::listen(std::move(executor), std::move(server));

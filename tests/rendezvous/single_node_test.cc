@@ -2,6 +2,8 @@
 #include "rendezvous/single_node.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <optional>
@@ -154,6 +156,24 @@ TEST_SUITE("rendezvous/single_node") {
     CHECK(node.handler.meeting_place().empty());
     node.handler.report_success();
     CHECK(std::get<command::End>(node.next()).exit_code == 0);
+  }
+
+  TEST_CASE_FIXTURE(Loop, "without a descriptor for it there is no page, and the run goes on") {
+    Node node(*this, {.page = PagePortConfig{}});
+    Round round = node.round();
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int free = ::dup(STDERR_FILENO);
+    REQUIRE(free > 0);
+    ::close(free);
+    const rlimit full{.rlim_cur = static_cast<rlim_t>(free), .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &full) == 0);
+    node.handler.workers_started(round, {});
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    const std::string said = std::get<notice::Info>(node.next()).text;
+    CHECK(said.starts_with("this run has no page: "));
+    CHECK(said.ends_with("Too many open files"));
+    CHECK(node.handler.meeting_place().empty());
   }
 
   TEST_CASE_FIXTURE(Loop, "a failure that is final spends no restart") {
