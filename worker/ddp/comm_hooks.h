@@ -30,9 +30,10 @@ enum class Compression : std::uint8_t { None, Float16, BFloat16 };
 // Reduces a bucket itself.  It is called on the thread of the backward pass as soon as the bucket's
 // gradients are there, on all ranks in the same order, and must not block; the future it returns
 // holds a tensor like bucket.getBuffer(), flat and of its length and dtype, with the mean over the
-// ranks (the hook divides).  What the hook or its future throws comes out of backward().  The hook
-// lives as long as the DistributedDataParallel it was given to.  Needs
-// <torch/csrc/distributed/c10d/comm.hpp>.
+// ranks (the hook divides).  A callback of that future may wait for another collective over shared
+// memory; over Gloo, where there are several buckets, it waits for ever, as in Python.  What the
+// hook or its future throws comes out of backward().  The hook lives as long as the
+// DistributedDataParallel it was given to.  Needs <torch/csrc/distributed/c10d/comm.hpp>.
 using CommHook =
     std::function<c10::intrusive_ptr<c10::ivalue::Future>(ProcessGroup&, c10d::GradBucket&)>;
 
