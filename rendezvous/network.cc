@@ -94,7 +94,9 @@ void NetworkHandler::join() {
     worker_listener_ = std::move(*listening);
     port = *bound;
   }
-  step(member::event::RoundWanted{port});
+  RunPlaces known;
+  if (!state_.last && !state_.has_joined) known = node_files_.places();
+  step(member::event::RoundWanted{port, std::move(known)});
 }
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
@@ -407,6 +409,7 @@ store::Async<std::shared_ptr<Link>> NetworkHandler::reach(const member::action::
       state_.is_at_daemon &&
       (state_.is_joined || mono_now() < state_.connecting_since + config_.member.read_timeout);
   RunEndpoint::Place place{.at = wanted.place,
+                           .of = wanted.of,
                            .may_host = !is_daemon_awaited,
                            .stand_in = wanted.stand_in,
                            .timeout = wanted.timeout,
@@ -455,7 +458,9 @@ void NetworkHandler::leave_last_word() {
   if (!holder_.leave_last_word || !is_known) return;
   last_word_.others.clear();
   for (const StandIn& stand_in : state_.stand_ins) last_word_.others.push_back(stand_in.at);
-  if (!last_word_.others.empty()) last_word_.others.push_back(at_endpoint_);
+  // A node that has found its run elsewhere may never have reached the endpoint.
+  bool has_endpoint = at_endpoint_.port != 0;
+  if (!last_word_.others.empty() && has_endpoint) last_word_.others.push_back(at_endpoint_);
   for (const Endpoint& endpoint : config_.member.node.settings.endpoints)
     last_word_.others.push_back(endpoint);
   std::string why =
@@ -473,7 +478,7 @@ void NetworkHandler::leave_last_word() {
 void NetworkHandler::keep_memory() {
   auto memory = member::memory(state_, config_.member);
   if (!memory || is_finishing_) return;
-  auto kept = node_files_.keep(*memory);
+  auto kept = node_files_.keep(*memory, member::run_places(state_, config_.member));
   bool lacked = std::exchange(lacks_memory_, !kept.has_value());
   if (lacked == lacks_memory_) return;
   notices_.push(notice::Info{

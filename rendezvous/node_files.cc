@@ -180,9 +180,9 @@ const std::vector<std::string>& NodeFiles::names_of_run() const {
 }
 
 // It is locked before it has its name.
-Result<void> NodeFiles::keep(const Died& self) {
+Result<void> NodeFiles::keep(const Died& self, const RunPlaces& places) {
   if (!folder_) return {};
-  if (kept_ == self) {
+  if (kept_ && kept_->node == self && kept_->places == places) {
     refresh();
     return {};
   }
@@ -195,13 +195,14 @@ Result<void> NodeFiles::keep(const Died& self) {
     if (!is_kept) return cannot_keep();
   }
   // Until all of it is there it cannot be read.
-  const std::string text = encode(NodeFile{.boot = boot_, .run = run_, .node = self});
+  NodeFile file{.boot = boot_, .run = run_, .node = self, .places = places};
+  const std::string text = encode(file);
   errno = ENOSPC;  // where a write is cut short
   bool is_written =
       ::ftruncate(file_.get(), 0) == 0 &&
       ::pwrite(file_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
   if (!is_written) return cannot_keep();
-  kept_ = self;
+  kept_ = std::move(file);
   refreshed_ = mono_now();
   return {};
 }
@@ -229,7 +230,7 @@ void NodeFiles::forget() {
 }
 
 // There may be many, of a run that was killed often: only the last ones are read.
-std::vector<Died> NodeFiles::died() const {
+std::vector<NodeFile> NodeFiles::dead() const {
   std::vector<std::pair<std::timespec, std::string>> files;
   for (const std::string& name : names_of_run()) {
     if (auto at = written(folder_, name)) files.emplace_back(*at, name);
@@ -239,7 +240,7 @@ std::vector<Died> NodeFiles::died() const {
     const std::timespec& second = other.first;
     return std::pair(first.tv_sec, first.tv_nsec) > std::pair(second.tv_sec, second.tv_nsec);
   });
-  std::vector<Died> nodes;
+  std::vector<NodeFile> nodes;
   for (const auto& [at, name] : files) {
     if (nodes.size() == kMaxDied) break;
     auto text = read_if_dead(folder_, name);
@@ -248,9 +249,22 @@ std::vector<Died> NodeFiles::died() const {
     bool is_ours = file && file->boot == boot_ && file->run == run_;
     if (!is_ours) continue;
     file->node.left = last_word(folder_, name);
-    nodes.push_back(std::move(file->node));
+    nodes.push_back(std::move(*file));
   }
   return nodes;
+}
+
+std::vector<Died> NodeFiles::died() const {
+  std::vector<Died> nodes;
+  for (NodeFile& file : dead()) nodes.push_back(std::move(file.node));
+  return nodes;
+}
+
+RunPlaces NodeFiles::places() const {
+  for (NodeFile& file : dead()) {
+    if (!file.places.at.empty()) return std::move(file.places);
+  }
+  return {};
 }
 
 void NodeFiles::drop() {

@@ -35,13 +35,16 @@ class NodeFiles {
   // empty.
   const std::string& problem() const { return problem_; }
 
-  // What this node knows from now on; to be called at least once in an hour.  Fails with the
-  // system's code, as where the machine's memory is full: then nothing is kept, and the next call
-  // tries again.
-  Result<void> keep(const Died& self);
+  // What this node knows from now on, and where its run goes on; to be called at least once in an
+  // hour.  Fails with the system's code, as where the machine's memory is full: then nothing is
+  // kept, and the next call tries again.
+  Result<void> keep(const Died& self, const RunPlaces& places = {});
 
   // Of the agents of this run which have died on this machine, the last kMaxDied.
   std::vector<Died> died() const;
+  // Where the run went on, as that one of them knew it which has written last of those that knew
+  // it; empty: none did.
+  RunPlaces places() const;
   // Few enough that it may be asked again and again.
   bool are_few() const { return names_of_run().size() <= kFewFiles; }
 
@@ -55,6 +58,7 @@ class NodeFiles {
 
  private:
   std::vector<std::string> entries() const;
+  std::vector<NodeFile> dead() const;
   const std::vector<std::string>& names_of_run() const;
   void remove_old() const;
   void refresh();
@@ -69,7 +73,7 @@ class NodeFiles {
   std::string beginning_;  // of the names of the run's files
   std::string own_;        // the name of this node's
   Fd file_;                // locked
-  std::optional<Died> kept_;
+  std::optional<NodeFile> kept_;
   MonoTime refreshed_{};
 
   // The run's files, where nothing has come to the folder or gone since it was read.

@@ -67,7 +67,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
     if (!opened) co_return opened.error();
   }
   here_ = own_host(place.at);
-  co_return co_await meet_in_time(*place.at);
+  co_return co_await meet_in_time(*place.at, place.of);
 }
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
@@ -124,13 +124,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach_entry(const HostEntry& ent
     co_return Error{Errc::Refused, "this node hosts no more"};
   }
   registered_at_ = entry.at;
-  auto contact = co_await meet_in_time(entry.at);
-  if (!contact) co_return contact;
-  std::string coordinator = keys::name_of_coordinator(contact->record);
-  if (coordinator.starts_with(entry.node + '@')) co_return contact;
-  contact->sender->close();
-  contact->receiver->close();
-  co_return Error{Errc::Refused, to_string(entry.at) + " is another host's by now"};
+  co_return co_await meet_in_time(entry.at, entry.node);
 }
 
 // It listens first, so that a host that stands in the registry never refuses while it lives.
@@ -187,12 +181,12 @@ store::Async<HostEntry> RunEndpoint::newest_in_time() {
 
 // A host that stands still does not hold up the search at other places.  One that answers has the
 // whole time for each of its answers, since it may be far away.
-store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at) {
+store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at, std::string of) {
   using namespace asio::experimental::awaitable_operators;
   if (here_ != nullptr || dialer_.deadline() == MonoTime::max())
-    co_return co_await meet(std::move(at));
+    co_return co_await meet(std::move(at), std::move(of));
   const std::string name = to_string(at);
-  auto outcome = co_await (meet(std::move(at)) || dialer_.until_deadline());
+  auto outcome = co_await (meet(std::move(at), std::move(of)) || dialer_.until_deadline());
   if (outcome.index() == 0) co_return std::get<0>(std::move(outcome));
   co_return Error{Errc::TimedOut, name + " has not answered"};
 }
@@ -202,9 +196,13 @@ store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect(Endpoint at) {
   co_return co_await dialer_.connect(std::move(at));
 }
 
-store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
+// `of`: at the port of a host that is gone another run's may listen, or another program's store, at
+// which no node of this run must coordinate.
+store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at, std::string of) {
+  const Error is_another{Errc::Refused, to_string(at) + " is another host's by now"};
   auto sender = co_await connect(at);
   if (!sender) co_return sender.error();
+  if (!of.empty() && !(*sender)->has_extensions()) co_return is_another;
   dialer_.has_answered();
   auto receiver = co_await connect(at);
   if (!receiver) co_return receiver.error();
@@ -215,6 +213,8 @@ store::Async<RunEndpoint::Contact> RunEndpoint::meet(Endpoint at) {
   auto record = co_await at_store_.find(*contact.sender);
   if (!record) co_return record.error();
   contact.record = std::move(*record);
+  const std::string coordinator = keys::name_of_coordinator(contact.record);
+  if (!of.empty() && !coordinator.starts_with(of + '@')) co_return is_another;
   auto is_fit = check_for_several(contact.record);
   if (!is_fit) co_return is_fit.error();
   co_return contact;

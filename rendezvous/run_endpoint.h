@@ -56,6 +56,7 @@ class RunEndpoint {
   };
   struct Place {
     std::optional<Endpoint> at{};  // nothing: the endpoint
+    std::string of{};              // the node whose coordinator is to be there; empty: any
     bool may_host = true;          // the endpoint, where that falls to this process
     // It is this node's own port to stand in on, which is to be open; its number among them.
     std::uint64_t stand_in = 0;
@@ -121,9 +122,9 @@ class RunEndpoint {
   boost::asio::awaitable<void> stop();
 
  private:
-  store::Async<Contact> meet(Endpoint at);
+  store::Async<Contact> meet(Endpoint at, std::string of);
   Result<void> check_for_several(const std::string& record) const;
-  store::Async<Contact> meet_in_time(Endpoint at);
+  store::Async<Contact> meet_in_time(Endpoint at, std::string of = "");
   store::Async<Contact> reach_endpoint(bool may_host);
   store::Async<Contact> reach_registered(const Place& place);
   store::Async<Contact> reach_entry(const HostEntry& entry);

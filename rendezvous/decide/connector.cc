@@ -17,6 +17,11 @@ constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kLasting = std::chrono::seconds(1);  // of a connection
 constexpr Duration kLeastTry = std::chrono::milliseconds(500);
 
+// An agent that knows no round asks at the endpoint for so long before it looks where an agent of
+// its machine knew the run, and then asks there again after so long at the latest.
+constexpr Duration kEndpointFirst = std::chrono::seconds(1);
+constexpr Duration kEndpointAgain = std::chrono::milliseconds(500);
+
 // Of the stand-ins the next one opens so much later, if those before it do not answer.
 constexpr Duration kStandInTurn = std::chrono::seconds(1);
 
@@ -35,6 +40,8 @@ void Connector::connect(Duration after) {
   state_.connecting_since = now_;
   state_.attempts = 0;
   state_.seeks_since = now_;
+  state_.next_known = 0;
+  state_.place_of.clear();
   // A node that hosts the run is a node of it there.
   if (state_.sent_to) {
     state_.place = state_.sent_to;
@@ -46,6 +53,8 @@ void Connector::connect(Duration after) {
 
 // One place after the other; its own when those before it have had their time to answer.
 void Connector::try_next_place(Duration longest) {
+  if (looks_where_known(state_)) return try_next_known(longest);
+  state_.place_of.clear();
   std::vector<Place> all = places_of(state_, config_);
   auto here = std::ranges::find(all, state_.place, &Place::at);
   std::size_t index = here == all.end() ? all.size() : static_cast<std::size_t>(here - all.begin());
@@ -59,6 +68,38 @@ void Connector::try_next_place(Duration longest) {
   }
   state_.place.reset();
   connect_again(longest, kLongestPause);
+}
+
+// Where the endpoint's machine is gone, nothing else leads there.  But the run may have ended, and
+// begin anew at the endpoint: places that do not answer must not keep this node from it.
+void Connector::try_next_known(Duration longest) {
+  if (state_.place_of.empty()) state_.left_endpoint_at = now_;
+  const Duration waited = now_ - state_.connecting_since;
+  if (waited < kEndpointFirst) {
+    go_to_user_endpoint();
+    return connect_again(std::min(longest, kEndpointFirst - waited), kLongestPause);
+  }
+  const std::vector<StandIn>& known = state_.known_before.at;
+  const bool has_tried_all = state_.next_known >= known.size();
+  if (!has_tried_all && now_ - state_.left_endpoint_at < kEndpointAgain) {
+    const StandIn& next = known[state_.next_known++];
+    state_.place = next.at;
+    state_.place_of = next.name;
+    ++state_.connection;
+    return attempt();
+  }
+  go_to_user_endpoint();
+  if (has_tried_all) {
+    state_.next_known = 0;
+    return connect_again(longest, kLongestPause);
+  }
+  ++state_.connection;
+  attempt();
+}
+
+void Connector::go_to_user_endpoint() {
+  state_.place.reset();
+  state_.place_of.clear();
 }
 
 void Connector::reconnect(bool is_mute) {
@@ -97,6 +138,7 @@ void Connector::attempt(Duration after, std::uint64_t stand_in) {
                                         .connection = state_.connection,
                                         .after = after,
                                         .place = state_.place,
+                                        .of = state_.place_of,
                                         .stand_in = stand_in,
                                         .timeout = try_time()});
 }
@@ -136,7 +178,11 @@ void Connector::set_endpoint(std::size_t number) {
 
 // A place that does not answer holds up the others.
 Duration Connector::try_time() const {
-  if (!has_stand_ins(state_) && places_of(state_, config_).size() == 1) return Duration::zero();
+  bool is_only_one = !has_stand_ins(state_) && places_of(state_, config_).size() == 1;
+  if (is_only_one && !is_where_known(state_)) {
+    bool is_first = now_ - state_.connecting_since < kEndpointFirst;
+    return looks_where_known(state_) && is_first ? kEndpointFirst : Duration::zero();
+  }
   return std::max(kLeastTry, policy_of(state_, config_).silence_limit() / 5);
 }
 

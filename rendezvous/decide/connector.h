@@ -41,6 +41,8 @@ class Connector {
 
  private:
   void attempt(Duration after = {}, std::uint64_t stand_in = 0);
+  void try_next_known(Duration longest);
+  void go_to_user_endpoint();
   void connect_again(Duration most, Duration longest);
   void connect_again_in_time();
   void try_next_endpoint();

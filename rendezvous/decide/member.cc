@@ -11,6 +11,7 @@
 #include "rendezvous/decide/member_transition.h"
 #include "rendezvous/decide/node_id.h"
 #include "rendezvous/decide/pulse.h"
+#include "store/base/count.h"
 #include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::member {
@@ -45,6 +46,9 @@ void MemberTransition::operator()(const event::RoundWanted& event) {
   state_.workers = Workers::Down;
   state_.failed.reset();
   state_.store_port = event.store_port;
+  bool may_be_elsewhere =
+      config_.stand_in_port != 0 && !config_.may_move() && !config_.has_registry;
+  if (may_be_elsewhere && !state_.last && !state_.has_joined) state_.known_before = event.known;
   switch (state_.link) {
     case Link::Down:
       return connector_.connect();
@@ -166,7 +170,13 @@ void MemberTransition::operator()(const event::Connected& event) {
   }
   state_.pulse_at = now_;
   state_.pulse_from = endpoint_of(state_.place, config_);
-  if (state_.wants_round) join();
+  if (!state_.wants_round) return;
+  if (is_where_known(state_) && std::exchange(state_.told_found, where()) != where()) {
+    want(action::NotifyUser{"looking for the run at " + where() + " (" +
+                            coordinator::agent_text(event.coordinator, "its host") +
+                            "), where an agent of this machine knew it before"});
+  }
+  join();
 }
 
 void MemberTransition::operator()(const event::ConnectFailed& event) {
@@ -292,7 +302,13 @@ std::string MemberTransition::elsewhere_hint(Duration waited) const {
   bool may_be_elsewhere = config_.stand_in_port != 0 && !config_.may_move() &&
                           !config_.has_registry && !state_.has_joined;
   if (!may_be_elsewhere || waited < kRepeat) return "";
-  return "; if the run goes on without that machine, its host says in its log where (\"this node "
+  std::string hint;
+  if (looks_where_known(state_)) {
+    hint = "; nor is the run where an agent of this machine knew it (" +
+           count_of(state_.known_before.at.size(), "place") + ")";
+  }
+  return hint +
+         "; if the run goes on without that machine, its host says in its log where (\"this node "
          "hosts the run at HOST:PORT\"): start this node with that --rdzv-endpoint";
 }
 

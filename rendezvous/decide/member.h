@@ -13,6 +13,7 @@
 
 #include "rendezvous/decide/member_state.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_places.h"
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous::member {
@@ -21,6 +22,8 @@ namespace event {
 // The agent wants a round; its worker store is bound.
 struct RoundWanted {
   std::uint16_t store_port = 0;
+  // Where the run went on, as an agent knew it that has died on this machine.
+  RunPlaces known{};
 };
 struct WorkerFailed {
   Failure failure;
@@ -102,6 +105,7 @@ struct Connect {
   std::uint64_t connection = 0;
   Duration after{};
   std::optional<Endpoint> place{};  // nothing: the endpoint that the user gave
+  std::string of{};  // the node whose coordinator is to be there, and no other; empty: any
   // It is this node's own, which opens its server there: its number among the stand-ins, from 1.
   std::uint64_t stand_in = 0;
   Duration timeout{};  // zero: as it is where there is only one place

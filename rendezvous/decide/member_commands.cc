@@ -75,12 +75,29 @@ void MemberTransition::heard(const command::Refuse& refuse) {
 }
 
 void MemberTransition::heard(const command::Standby& standby) {
+  if (standby.is_outside && is_where_known(state_)) return leave_known_place(standby.why);
   want(action::NotifyUser{"standing by: " + standby.why});
   bool may_leave = standby.is_outside && state_.is_joined && state_.wants_round;
   if (!may_leave) return;
   state_.is_joined = false;
   state_.has_joined = state_.had_joined_before;
   take_back_join();
+}
+
+// It goes on looking for the run, and no longer than if it had not been there.
+void MemberTransition::leave_known_place(const std::string& why) {
+  tell_of_cut(where() + ": " + why);
+  want(action::Disconnect{});
+  state_.is_joined = false;
+  state_.has_joined = state_.had_joined_before;
+  take_back_join();
+  state_.asks_since.reset();
+  state_.woke_at.reset();
+  ++state_.incarnation;
+  state_.connection = 0;
+  state_.link = Link::Connecting;
+  const Duration left = config_.patience(false) - (now_ - state_.connecting_since);
+  connector_.try_next_place(std::max(left, Duration::zero()));
 }
 
 void MemberTransition::heard(const command::Info& info) {
@@ -164,6 +181,7 @@ void MemberTransition::note_stand_ins(const std::vector<StandIn>& stand_ins) {
   state_.stand_ins = stand_ins;
   state_.host_at.reset();
   if (!state_.is_own_host) state_.host_at = state_.place;
+  state_.host_name = state_.coordinator;
 }
 
 // Its lease is over, and the others may run without it.

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "rendezvous/decide/member_places.h"
+#include "rendezvous/decide/node_id.h"
 
 namespace ddprun::rendezvous::member {
 namespace {
@@ -48,6 +49,8 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
     join.previous_nodes = last->ranks.group_world_size;
     join.round_by = last->by;
     join.after = last->after;
+  } else if (is_where_known(state)) {
+    join.looks_for = state.known_before.run_uuid;
   }
   if (may_change_host(state, config)) {
     join.stand_in_port = config.stand_in_port;
@@ -105,6 +108,20 @@ std::optional<Died> memory(const State& state, const Config& config) {
               .nodes = left.nodes,
               .after = std::move(left.after),
               .seen_of = std::move(left.seen_of)};
+}
+
+// Several endpoints the user has named, and a registry has the present host.
+RunPlaces run_places(const State& state, const Config& config) {
+  bool is_said_elsewhere = config.may_move() || config.has_registry;
+  if (!has_stand_ins(state) || is_said_elsewhere || state.has_verdict) return {};
+  RunPlaces places{.run_uuid = state.last->run_uuid, .at = {}};
+  const std::string host = coordinator::hosting_node(state.host_name);
+  if (state.host_at && host != state.host_name)
+    places.at.push_back({.name = host, .at = *state.host_at});
+  for (const StandIn& stand_in : state.stand_ins) {
+    if (stand_in.name != config.name) places.at.push_back(stand_in);
+  }
+  return places;
 }
 
 std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, MonoTime now,

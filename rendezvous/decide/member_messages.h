@@ -9,6 +9,7 @@
 
 #include "rendezvous/decide/member_state.h"
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_places.h"
 #include "store/base/time.h"
 
 namespace ddprun::rendezvous::member {
@@ -32,6 +33,10 @@ Message last_message(const State& state, const Config& config, const std::string
 // What a later agent of its machine is to know of this node, should it die without a word; it may
 // change with every step.  Nothing where no other host counts on that.
 std::optional<Died> memory(const State& state, const Config& config);
+
+// Where a later agent of its machine finds the run, if this node is killed; empty: only where the
+// user says, or the run has ended.
+RunPlaces run_places(const State& state, const Config& config);
 
 // What a node has to say at its end that has no connection to say it on, or whose coordinator goes
 // with it: the others would wait for its workers, which are dead.  Nothing where the run is over,

@@ -52,6 +52,14 @@ bool is_unheard_for_long(const State& state, const Config& config, MonoTime now)
          now - *state.unheard_since >= config.patience(state.last.has_value());
 }
 
+bool looks_where_known(const State& state) {
+  return !state.last && state.stand_ins.empty() && !state.known_before.at.empty();
+}
+
+bool is_where_known(const State& state) {
+  return !state.last && !state.place_of.empty();
+}
+
 bool waits_for_round(const State& state) {
   return state.is_joined && state.link == Link::Up && state.wants_round;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/decide/messages.h"
+#include "rendezvous/decide/run_places.h"
 #include "rendezvous/decide/seen_coordinators.h"
 #include "store/base/time.h"
 
@@ -91,10 +92,17 @@ struct State {
   MonoTime leaves_by = MonoTime::max();
   // Where it is connected to, or tries to be; nothing: the endpoint that the user gave.
   std::optional<Endpoint> place;
-  std::optional<Endpoint> found_at;    // where a registry had the host, at the last connection
-  std::optional<Endpoint> sent_to;     // where a coordinator has sent it, to be tried first
-  std::vector<StandIn> stand_ins;      // as last named to it, with a round or without
-  std::optional<Endpoint> host_at;     // where the host that named them was; likewise
+  std::optional<Endpoint> found_at;  // where a registry had the host, at the last connection
+  std::optional<Endpoint> sent_to;   // where a coordinator has sent it, to be tried first
+  std::vector<StandIn> stand_ins;    // as last named to it, with a round or without
+  std::optional<Endpoint> host_at;   // where the host that named them was; likewise
+  std::string host_name;             // the coordinator there
+  // Where an agent of this machine knew the run before this one came; for one that knows no round.
+  RunPlaces known_before;
+  std::size_t next_known = 0;          // the next of these to be tried
+  MonoTime left_endpoint_at{};         // when the endpoint was last tried in vain before these
+  std::string place_of;                // `place` is one of these: the node that is to host there
+  std::string told_found;              // which of them people were told of
   MonoTime seeks_since{};              // the host is lost
   std::optional<Unreached> unreached;  // the last such endpoint
   SeenCoordinators seen;
@@ -176,6 +184,11 @@ bool waits_for_verdict(const State& state, const Config& config);
 
 // Something answers there, and that is no coordinator that lives.
 bool is_unheard_for_long(const State& state, const Config& config, MonoTime now);
+
+// It knows of no round, and looks for the run also where an agent of its machine knew it.
+bool looks_where_known(const State& state);
+// It is at such a place, or tries to be.  It joins the run there, and begins none.
+bool is_where_known(const State& state);
 
 // It has joined, and its workers are down.
 bool waits_for_round(const State& state);

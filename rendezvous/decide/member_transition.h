@@ -140,6 +140,8 @@ class MemberTransition {
   void heard(const command::Settled& settled);
   void heard(const command::Dropped& dropped);
 
+  // The run is not where an agent of this machine knew it.
+  void leave_known_place(const std::string& why);
   // It is as it was before it came here.
   void take_back_join();
   // With workers, which go on.

@@ -165,15 +165,17 @@ struct Join {
   int restart_count = 0;             // of that round
   std::uint64_t next_round = 0;      // one more than that round's number
   std::string run_uuid{};            // of the run, as that round said it; empty before the first
-  int previous_nodes = 0;            // how many nodes that round had
-  bool is_back = false;              // it has joined before, maybe at another coordinator
-  bool was_in_round = false;         // that round was the present one when it lost its coordinator
-  std::string preflight_failure{};   // why this node can start no worker; empty where it can
-  std::size_t endpoint = 0;          // which of settings.endpoints this one is
-  std::uint16_t stand_in_port = 0;   // where it would host the run; 0: nowhere
-  bool is_host = false;              // its agent hosts this coordinator
-  std::string round_by{};            // RoundId::by of the last round it knows
-  std::vector<Unsettled> after{};    // those before that round
+  // It knows of no round, but of this start of the run, and looks for it here: it begins none.
+  std::string looks_for{};
+  int previous_nodes = 0;           // how many nodes that round had
+  bool is_back = false;             // it has joined before, maybe at another coordinator
+  bool was_in_round = false;        // that round was the present one when it lost its coordinator
+  std::string preflight_failure{};  // why this node can start no worker; empty where it can
+  std::size_t endpoint = 0;         // which of settings.endpoints this one is
+  std::uint16_t stand_in_port = 0;  // where it would host the run; 0: nowhere
+  bool is_host = false;             // its agent hosts this coordinator
+  std::string round_by{};           // RoundId::by of the last round it knows
+  std::vector<Unsettled> after{};   // those before that round
   // How long ago it last saw the pulse of a coordinator change, and which one that was.
   std::optional<Duration> seen_age{};
   std::string seen_of{};

@@ -74,6 +74,7 @@ Json fields_of(const request::Join& join) {
   if (join.is_back) json["is_back"] = true;
   if (join.was_in_round) json["was_in_round"] = true;
   if (!join.run_uuid.empty()) json["run_uuid"] = join.run_uuid;
+  if (!join.looks_for.empty()) json["looks_for"] = join.looks_for;
   if (!join.preflight_failure.empty()) json["preflight_failure"] = join.preflight_failure;
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   for (const Endpoint& each : join.settings.endpoints) json["endpoints"].push_back(to_json(each));
@@ -144,6 +145,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("is_back")) join.is_back = reader.flag("is_back");
   if (reader.has("was_in_round")) join.was_in_round = reader.flag("was_in_round");
   if (reader.has("run_uuid")) join.run_uuid = reader.name("run_uuid");
+  if (reader.has("looks_for")) join.looks_for = reader.name("looks_for");
   if (reader.has("preflight_failure"))
     join.preflight_failure = read_words(reader, "preflight_failure");
   if (reader.has("previous_nodes")) join.previous_nodes = reader.integer("previous_nodes", 0);

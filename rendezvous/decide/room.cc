@@ -38,8 +38,9 @@ std::size_t bytes_of(const std::string& name, const coordinator::Gone& gone) {
 
 std::size_t bytes_of(const request::Join& join) {
   std::size_t bytes = sizeof(coordinator::Node) + bytes_of(join.after);
-  for (const std::string* text : {&join.host, &join.address, &join.participant.role, &join.run_uuid,
-                                  &join.preflight_failure, &join.round_by, &join.seen_of})
+  for (const std::string* text :
+       {&join.host, &join.address, &join.participant.role, &join.run_uuid, &join.looks_for,
+        &join.preflight_failure, &join.round_by, &join.seen_of})
     bytes += text->size();
   for (const Endpoint& each : join.settings.endpoints) bytes += sizeof each + each.host.size();
   for (const std::string& each : join.addresses) bytes += sizeof each + each.size();

@@ -337,11 +337,24 @@ class RunsTransition {
     return join.next_round == 0 && join.run_uuid.empty();
   }
 
+  bool goes_on_here(const std::string& name) const {
+    auto run = state_.runs.find(name);
+    return run != state_.runs.end() && state_.why_leaving.empty() &&
+           run->second.phase != coordinator::Phase::Ended && run->second.had_round &&
+           !run->second.nodes.empty();
+  }
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join, bool is_of_run) {
     if (auto to = moved_to(message.run, join)) {
       departed_.send_last(message.node, message.connection,
                           command::Moved{.to = std::move(*to), .why = "the run has another host"});
+      return true;
+    }
+    if (!join.looks_for.empty() && !is_of_run) {
+      if (goes_on_here(message.run)) return false;
+      departed_.send_last(
+          message.node, message.connection,
+          command::Standby{.why = "the run is not here, or has ended", .is_outside = true});
       return true;
     }
     // One that has waited in this run, and was away for a moment, hears how it ends.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import hosts
@@ -132,6 +133,26 @@ class HostChangeTest(HostCase):
         self.hosts.heal(3)
         self.until_world((1, 2, 3), since=before)
         self.assert_all_succeed(*agents[1:])
+        self.assert_rounds_apart()
+
+    def test_an_agent_that_is_started_again_finds_the_run_when_the_endpoints_machine_is_gone(self):
+        agents = self.all_of(3, "--nnodes=2:3")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)  # for good
+        self.until_world((1, 2), since=before)
+        names = {1: 1, 2: 2}  # of what runs on each host
+        host = 1 if "this node hosts the run at" in agents[1].log else 2
+        for what, k in (("another", 3 - host), ("the one that hosts", host)):
+            before = len(self.started)
+            kill(agents[names[k]])
+            began = time.monotonic()
+            names[k] = len(agents)
+            agents.append(self.agent(k, "--nnodes=2:3"))
+            self.until_world(names.values(), since=before)
+            print(f"{what} of two nodes was killed and started again: a round of both {time.monotonic() - began:.2f} s later")
+            agents[-1].says("looking for the run at 10.77.0.")
+        self.assert_all_succeed(*(agents[name] for name in names.values()))
         self.assert_rounds_apart()
 
     def test_what_is_left_of_a_host_may_fail_when_the_run_is_elsewhere(self):

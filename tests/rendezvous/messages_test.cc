@@ -106,6 +106,7 @@ std::vector<Message> messages() {
            .settings = {.endpoints = {{"d1", 1}, {"d2", 2}}},
            .endpoint = 1},
            request::Join{.host = "h", .address = "a", .gives_bundle = true},
+           request::Join{.host = "h", .address = "a", .looks_for = "h-1.0"},
            request::Heartbeat{.pulse = 5, .round = 7, .heard = 3},
            request::Heartbeat{.died = std::vector<Died>{}},
            request::Heartbeat{

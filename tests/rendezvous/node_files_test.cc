@@ -86,6 +86,31 @@ TEST_CASE("Node files: what an agent knew is known when it has died, and not bef
   CHECK(machine.died("other").empty());
 }
 
+TEST_CASE("Node files: where the run was is said by the last that knew it") {
+  Machine machine;
+  const RunPlaces first{.run_uuid = "a.0", .at = {{.name = "a", .at = {"a", 7}}}};
+  const RunPlaces second{.run_uuid = "a.0", .at = {{.name = "b", .at = {"b", 7}}}};
+  CHECK(machine.agent("x").places() == RunPlaces{});
+  {
+    NodeFiles agent = machine.agent("a");
+    REQUIRE(agent.keep(knows("a", 1), first));
+    CHECK(machine.agent("x").places() == RunPlaces{});  // it lives
+  }
+  date(machine.file(), 10);
+  CHECK(machine.agent("x").places() == first);
+  {
+    NodeFiles agent = machine.agent("b");
+    REQUIRE(agent.keep(knows("b", 1), second));
+    REQUIRE(agent.keep(knows("b", 1), first));
+    REQUIRE(agent.keep(knows("b", 1), second));
+  }
+  CHECK(machine.agent("x").places() == second);
+  REQUIRE(machine.agent("c").keep(knows("c", 2)));  // it knew the end of the run, or is older
+  CHECK(machine.agent("x").places() == second);
+  CHECK(machine.agent("x", "other").places() == RunPlaces{});
+  CHECK(machine.died().size() == 3);
+}
+
 TEST_CASE("Node files: who looks again and again sees those that come, die and go") {
   Machine machine;
   NodeFiles looks = machine.agent("x");

@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/decide/node_file.h"
 #include "store/base/variant.h"
 #include "tests/sim/host.h"
 #include "tests/support/worker_exits.h"
@@ -432,7 +431,8 @@ void Node::leave_when_possible(Duration flush_until) {
 void Node::join() {
   store_port_ = world_.next_port();
   round_.reset();
-  step(member::event::RoundWanted{store_port_});
+  bool is_fresh = !member_.last && !member_.has_joined;
+  step(member::event::RoundWanted{store_port_, is_fresh ? known_here() : RunPlaces{}});
 }
 
 void Node::step(const member::Event& event) {
@@ -446,9 +446,14 @@ void Node::step(const member::Event& event) {
 // NodeFiles: in the memory of the machine, and read there by those that come.
 void Node::keep_memory() {
   auto memory = member::memory(member_, config_);
-  if (!memory || member_.has_verdict) return;
-  World::NodeMemory& kept = world_.node_files[plan_.machine][process_.name];
-  std::string text = encode(NodeFile{.boot = "boot", .run = plan_.run, .node = *memory});
+  auto& files = world_.node_files[plan_.machine];
+  bool is_over = member_.has_verdict && !files.contains(process_.name);
+  if (!memory || is_over) return;
+  World::NodeMemory& kept = files[process_.name];
+  std::string text = encode(NodeFile{.boot = "boot",
+                                     .run = plan_.run,
+                                     .node = *memory,
+                                     .places = member::run_places(member_, config_)});
   if (kept.text == text) return;
   kept.text = std::move(text);
   kept.written = ++world_.node_files_written;
@@ -459,20 +464,33 @@ void Node::leave_last_word(const std::string& why) {
   if (auto kept = files.find(process_.name); kept != files.end()) kept->second.left = why;
 }
 
-std::vector<Died> Node::died_here() {
-  std::map<std::uint64_t, Died, std::greater<>> found;
+std::vector<NodeFile> Node::dead_here() {
+  std::map<std::uint64_t, NodeFile, std::greater<>> found;
   for (const auto& [name, kept] : world_.node_files[plan_.machine]) {
     auto file = decode_node_file(kept.text);
     if (!file || encode(*file) != kept.text) world_.violate("a node file that cannot be read");
     file->node.left = kept.left;
     if (file->run == plan_.run && !world_.find(name + ".0")->process().is_alive)
-      found.emplace(kept.written, std::move(file->node));
+      found.emplace(kept.written, std::move(*file));
   }
+  std::vector<NodeFile> files;
+  for (auto& [written, file] : found) {
+    if (files.size() < kMaxDied) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::vector<Died> Node::died_here() {
   std::vector<Died> nodes;
-  for (auto& [written, node] : found) {
-    if (nodes.size() < kMaxDied) nodes.push_back(std::move(node));
-  }
+  for (NodeFile& file : dead_here()) nodes.push_back(std::move(file.node));
   return nodes;
+}
+
+RunPlaces Node::known_here() {
+  for (NodeFile& file : dead_here()) {
+    if (!file.places.at.empty()) return std::move(file.places);
+  }
+  return {};
 }
 
 void Node::notice(Deed deed) {
@@ -569,7 +587,8 @@ void Node::reach(const member::action::Connect& wanted, const std::optional<Endp
   later(timeout, [this, attempt] { connect_failed("timed out", attempt); });
   Host* host = world_.at(place);
   // Another host's, by the name of its coordinator.
-  bool is_another = reaching_ && host != nullptr && host->process().name != reaching_->node;
+  const std::string of = reaching_ ? reaching_->node : wanted.of;
+  bool is_another = !of.empty() && host != nullptr && host->process().name != of;
   if (host == nullptr || is_another) {
     int there = World::machine_of(place);
     bool is_refused = world_.machines[static_cast<std::size_t>(there)].is_up;

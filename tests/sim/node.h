@@ -16,6 +16,7 @@
 #include "rendezvous/decide/host_search.h"
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
+#include "rendezvous/decide/node_file.h"
 #include "tests/sim/monitor.h"
 #include "tests/sim/world.h"
 
@@ -141,7 +142,9 @@ class Node {
   void notice(Deed deed);
   void keep_memory();
   void leave_last_word(const std::string& why);
+  std::vector<rendezvous::NodeFile> dead_here();
   std::vector<rendezvous::Died> died_here();
+  rendezvous::RunPlaces known_here();
 
   World& world_;
   Process& process_;

@@ -480,7 +480,7 @@ void Oracle::at_the_end() {
     }
     bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
                         world_.scenario.is_begun_anew || world_.scenario.is_undisturbed ||
-                        (is_judged && !is_the_lost(*node));
+                        world_.scenario.is_found_again || (is_judged && !is_the_lost(*node));
     if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));

@@ -480,6 +480,81 @@ Scenario make_stand_in_scenario(std::uint64_t seed) {
   return scenario;
 }
 
+// Whatever else goes wrong while the endpoint's machine is gone, for good or for a while.
+void disturb_search(Random& random, Scenario& scenario) {
+  scenario.is_found_again = false;
+  scenario.victims_fail = random.chance(30);
+  scenario.work = random.duration(seconds(3), seconds(30));
+  scenario.faults_end = seconds(45);
+  if (random.chance(40)) {  // the loss of an agent ends the run, and its host stays for a while
+    scenario.victims_fail = true;
+    scenario.slow_stop_percent = 60;
+    scenario.grace = seconds(8);
+    for (NodePlan& plan : scenario.nodes) plan.policy.max_restarts = 0;
+  }
+  bool is_for_good = random.chance(60);
+  scenario.nodes.front().comes_back = !is_for_good;
+  scenario.faults = {
+      {.kind = FaultKind::LoseMachine,
+       .at = seconds(2) + random.duration(seconds(0), seconds(8)),
+       .lasts = is_for_good ? std::chrono::hours(10) : random.duration(seconds(5), seconds(40)),
+       .target = 0}};
+  constexpr FaultKind kOthers[] = {FaultKind::KillAgent, FaultKind::KillAgent,  FaultKind::KillHost,
+                                   FaultKind::Signal,    FaultKind::Cut,        FaultKind::Freeze,
+                                   FaultKind::FallApart, FaultKind::LoseMachine};
+  for (int left = random.number(2, 7); left > 0; --left) {
+    Fault fault = make_fault(random, kOthers[random.next() % std::size(kOthers)], scenario);
+    fault.at = std::max<Duration>(fault.at, seconds(3));
+    fault.takes_guardian = random.chance(30);
+    if (fault.kind == FaultKind::FallApart) fault.target = random.number(1, 65534);
+    scenario.faults.push_back(fault);
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+}
+
+// No node is left that an agent could ask at the endpoint.
+Scenario make_found_again_scenario(std::uint64_t seed) {
+  Random random(seed * 2 + 1);
+  Scenario scenario{.seed = seed};
+  scenario.has_stand_ins = scenario.is_found_again = true;
+  scenario.has_own_clocks = random.chance(40);
+  scenario.grace = random.duration(milliseconds(500), seconds(6));
+  scenario.read_timeout = random.duration(seconds(15), seconds(30));
+  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
+  scenario.work = seconds(70);
+  int size = random.number(3, 6);
+  scenario.machines = size;
+  rendezvous::Policy policy = make_policy(random);
+  policy.max_restarts = 9;
+  policy.join_timeout = seconds(60);
+  policy.keep_alive_max_attempt = random.number(5, 7);
+  for (int i = 0; i < size; ++i) {
+    NodePlan plan = make_node(random, i, scenario,
+                              {.min_nodes = random.number(1, size - 1), .max_nodes = size}, policy);
+    plan.settings.min_nodes =
+        i == 0 ? plan.settings.min_nodes : scenario.nodes.front().settings.min_nodes;
+    plan.machine = i;
+    plan.start = milliseconds(40 * i) + random.duration(milliseconds(0), milliseconds(30));
+    plan.comes_back = i > 0;
+    scenario.nodes.push_back(plan);
+  }
+  Duration at = seconds(4) + random.duration(seconds(0), seconds(3));
+  scenario.faults.push_back(
+      {.kind = FaultKind::LoseMachine, .at = at, .lasts = std::chrono::hours(10), .target = 0});
+  at += seconds(20) + random.duration(seconds(0), seconds(4));
+  for (int left = random.number(1, 2); left > 0; --left) {
+    // By the order in which they were started, the last one first: not the first host.
+    scenario.faults.push_back({.kind = FaultKind::KillAgent,
+                               .at = at,
+                               .target = random.number(0, size - 2),
+                               .takes_guardian = random.chance(30)});
+    scenario.faults_end = at + seconds(1);
+    at += seconds(20) + random.duration(seconds(0), seconds(4));
+  }
+  if (seed % 2 == 1) disturb_search(random, scenario);
+  return scenario;
+}
+
 // In a tenth of the seeds the loss, or one more fault, is a SIGTERM, mostly to the first host. From
 // a chance of its own, so that the rest of a seed does not depend on it.
 void stop_one(std::uint64_t seed, Scenario& scenario) {
@@ -521,6 +596,7 @@ void deafen(std::uint64_t seed, Scenario& scenario) {
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
+  if (seed >= kFirstFoundSeed) return make_found_again_scenario(seed);
   if (seed >= kFirstDeafSeed) {
     constexpr std::uint64_t kFirst[] = {0, kFirstStandInSeed, kFirstDaemonsSeed};
     std::uint64_t number = seed - kFirstDeafSeed;
@@ -617,6 +693,7 @@ std::string to_string(const Scenario& scenario) {
          (scenario.has_daemon ? ", ddpd" : "") + (scenario.has_stand_ins ? ", stand-ins" : "") +
          (scenario.daemons > 0 ? ", " + std::to_string(scenario.daemons) + " ddpds" : "") +
          (scenario.is_undisturbed ? ", undisturbed" : "") +
+         (scenario.is_found_again ? ", found again" : "") +
          (scenario.has_registry ? ", registry" : "") + (scenario.is_one_loss ? ", one loss" : "") +
          (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +

@@ -87,6 +87,9 @@ struct Scenario {
   bool is_quorum_chosen = false;
   // All agents are killed at once, with their guardians, and started again: all succeed.
   bool is_begun_anew = false;
+  // The endpoint's machine is lost for good, and then agents are killed and started again, which
+  // find the run where it is: all that are left succeed.
+  bool is_found_again = false;
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
@@ -133,6 +136,9 @@ inline constexpr std::uint64_t kFirstWaitSeed = 60'000'000;
 // And from here on of single hosts, of hosts that change and of several endpoints in turn, with
 // nodes that are deaf for a while.
 inline constexpr std::uint64_t kFirstDeafSeed = 70'000'000;
+
+// And from here on of runs whose endpoint is gone for good, with agents that are started again.
+inline constexpr std::uint64_t kFirstFoundSeed = 80'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);
