@@ -50,6 +50,16 @@ std::string lack_text(const State& state, const Lack& lack) {
   std::string names = names_of(state, [](const Node& node) { return !node.knows.by.empty(); });
   if (!names.empty()) text += " (" + names + ")";
   if (lack.gone > 0) text += ", " + std::to_string(lack.gone) + " known to be gone";
+  // One of this coordinator's own round may not have heard of it, and counts all the same.
+  auto is_new = [](const Node& node) {
+    return node.knows.by.empty() && !node.is_member && !node.round;
+  };
+  auto comers =
+      std::ranges::count_if(state.nodes, [&](const auto& node) { return is_new(node.second); });
+  if (comers > 0) {
+    text += "; " + names_of(state, is_new) + (comers == 1 ? " does" : " do") +
+            " not count, with an agent that knows nothing of that round";
+  }
   text +=
       "; an agent that is started again where one of the others was killed says so, unless the "
       "machine was started again, too";

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A run outlives the node that hosts it, whichever way that node is lost, and never becomes two."""
 
+import fcntl
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import unittest
 
 import hosts
 from host_case import PATIENT, QUICK, HostCase
-from nodes import kill
+from nodes import kill, state_folder
 from own_connections import cut_own_connections
 
 if hosts.why_not():
@@ -25,6 +26,20 @@ def guardians_of(agent):
     pid = agent.process.pid
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddp-guardian"]
+
+
+def forget_run(run, host):
+    """What a machine loses with its power: the files of the agent that was there, and of what it hosted."""
+    folders = [pathlib.Path(f"/dev/shm/ddprun-{os.getuid()}"), pathlib.Path(state_folder())]
+    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # of an agent that lives
+            text = file.read().decode(errors="replace")
+        if run in text and f"{host}-" in text:
+            path.unlink()
 
 
 class HostChangeTest(HostCase):
@@ -236,6 +251,32 @@ class HostChangeTest(HostCase):
         self.until_world((0, 1), since=before)
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
+
+    def test_of_two_nodes_the_other_waits_for_more_than_a_new_agent_on_the_lost_hosts_machine(self):
+        """The machine was switched off, and has forgotten the run: that may have gone on without the other node."""
+        agents = self.all_of(2, "--nnodes=2")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        for pid in (*guardians_of(agents[0]), agents[0].process.pid, *self.workers_of(0)):
+            os.kill(pid, signal.SIGKILL)
+        agents[0].process.wait()
+        forget_run(self.path.name, "node0")
+        agents[1].says("this node hosts the run at")
+        self.hosts.heal(0)
+        agents.append(self.agent(0, "--nnodes=2"))
+        for agent in agents[1:]:
+            agent.says("1 of the 2 nodes of round 0 are here (node1); node0 does not count, with an agent that knows nothing of "
+                       "that round; ")
+            agent.says("start the run again")
+            agent.says("--rdzv-conf quorum=1")
+        for agent in agents[1:]:
+            agent.process.terminate()
+        for agent in agents[1:]:
+            agent.ends()
+        again = [self.agent(k, "--nnodes=2") for k in range(2)]
+        self.until_world((3, 4), since=before)
+        self.assert_all_succeed(*again)
 
     def test_of_two_nodes_one_goes_on_if_the_user_says_that_it_is_enough(self):
         agents = self.all_of(2, "--nnodes=1:2", conf=f"{QUICK},quorum=1")
