@@ -68,11 +68,15 @@ Former former_of(const RunFile& file, MonoTime now) {
 
 void FormerRounds::begin(Former former) {
   is_broken = former.is_broken;
+  broken_why = former.broken_why;
   awaited = std::move(former);
 }
 
-std::optional<Former> FormerRounds::take(bool was_stopped) {
-  if (awaited) awaited->is_broken = was_stopped || is_broken;
+std::optional<Former> FormerRounds::take(bool was_stopped, const std::string& why) {
+  if (awaited) {
+    awaited->is_broken = was_stopped || is_broken;
+    awaited->broken_why = was_stopped ? why : broken_why;
+  }
   return std::exchange(awaited, std::nullopt);
 }
 
@@ -110,6 +114,7 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.filed_until.reset();  // it began when those of the file were dead
     forget_earlier(former, round.number);
     is_broken = former.broken.contains(former.id());
+    if (!is_broken) broken_why.clear();
   } else if (round.number == *former.round && round.by != former.by) {
     // Of two coordinators that did not know of each other: no count says that both are over.
     former.round = kManyRounds;

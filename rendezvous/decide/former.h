@@ -41,7 +41,9 @@ struct Former {
   std::string by{};                       // RoundId::by: its host may live, cut off from this one
   Duration lease{};                       // of its nodes
   std::optional<MonoTime> filed_until{};  // where a run file names them, whoever says what
-  bool is_broken = false;  // kept while the run has no node: see FormerRounds::is_broken
+  // Kept while the run has no node: see FormerRounds.
+  bool is_broken = false;
+  std::string broken_why{};
 
   RoundId id() const { return {.number = round.value_or(0), .by = by}; }
 };
@@ -60,6 +62,7 @@ Former former_of(const RunFile& file, MonoTime now);
 struct FormerRounds {
   std::optional<Former> awaited;  // who may come back after a host was lost
   bool is_broken = false;         // one of that round's nodes does not go on with it
+  std::string broken_why;         // a sentence; empty: not known
   // The last round of which all nodes were accounted for had its host's own node; if not, that host
   // may have begun another one that none of them was told of.
   bool was_host_in_it = true;
@@ -70,7 +73,7 @@ struct FormerRounds {
 
   // Begins with what is left of a round, and returns that when the run has no node.
   void begin(Former former);
-  std::optional<Former> take(bool was_stopped);
+  std::optional<Former> take(bool was_stopped, const std::string& why = "");
   // For a run of the same id that begins when this one is over: what is left of a round, and the
   // past ones.
   FormerRounds take_for_next_run();

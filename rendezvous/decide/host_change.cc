@@ -492,6 +492,7 @@ std::string break_text(const State& state) {
   for (const auto& [name, gone] : state.quorum.gone) {
     if (is_of_adopted(state, gone) && !gone.why.empty()) return host_of(name) + " " + gone.why;
   }
+  if (!state.former.broken_why.empty()) return state.former.broken_why;
   return "a node of the round has left it, or was cut off";
 }
 

@@ -428,7 +428,9 @@ void MemberTransition::resume() {
   state_.resumes.push_back(now_);
   post(request::Resume{.join = join_request(state_, config_, now_),
                        .workers = state_.workers,
-                       .failed = state_.failed});
+                       .failed = state_.failed,
+                       .leaving = state_.leaving,
+                       .why = state_.workers == Workers::Stopping ? state_.stops_for : ""});
   if (state_.leaving) post(*state_.leaving);
   bool is_at_another = config_.may_move() && state_.seen.is_last_another(state_.coordinator);
   if (is_at_another) {  // from here on it may count on this node

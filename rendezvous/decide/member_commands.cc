@@ -5,8 +5,12 @@
 #include "rendezvous/decide/member_places.h"
 #include "rendezvous/decide/member_transition.h"
 #include "store/base/seconds.h"
+#include "store/base/text.h"
 
 namespace ddprun::rendezvous::member {
+
+// Of a sentence that a node carries to the next coordinator.
+constexpr std::size_t kMaxWhyBytes = 1024;
 
 bool MemberTransition::is_sent_back(const Endpoint& to) const {
   return is_unreached(to) && now_ - state_.unreached->until < kRepeat;
@@ -20,6 +24,7 @@ void MemberTransition::heard(const command::Round& round) {
   state_.wants_round = false;
   state_.workers = Workers::Up;
   state_.restart_count = round.restart_count;
+  state_.stops_for.clear();
   state_.last = round;
   note_stand_ins(round.stand_ins);
   // The coordinator has heard what it answers, and counts this node's silence from then at the
@@ -55,6 +60,7 @@ void MemberTransition::heard(const command::Stop& stop) {
   state_.restart_count = stop.restart_count;
   state_.workers = Workers::Stopping;
   state_.failed.reset();  // that has been heard, or does not count any more
+  state_.stops_for = beginning_of(why_of(stop), kMaxWhyBytes);
   want(action::NotifyStop{stop});
 }
 

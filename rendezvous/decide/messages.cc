@@ -78,6 +78,10 @@ Result<Command> decode_command(std::string_view text) {
   return command;
 }
 
+std::string why_of(const command::Stop& stop) {
+  return stop.failure ? describe_briefly(*stop.failure) : stop.why;
+}
+
 bool has_same_lease(const Policy& one, const Policy& other) {
   return one.keep_alive_interval == other.keep_alive_interval &&
          one.keep_alive_max_attempt == other.keep_alive_max_attempt &&

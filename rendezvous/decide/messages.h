@@ -230,6 +230,10 @@ struct Resume {
   Join join;  // as it would join now; next_round - 1 is the round that it is in
   Workers workers = Workers::Down;
   std::optional<Failed> failed;  // of that round, as it was reported
+  // It was told to stop, as it was said.
+  std::optional<Leaving> leaving{};
+  // Why it stops its workers: what the coordinator said that it had before; empty: none did.
+  std::string why{};
 };
 struct Heartbeat {
   // The pulse that this node saw last, as the coordinator's clock had it; 0: none.
@@ -397,6 +401,9 @@ using Command =
                  command::Stop, command::Waiting, command::End, command::Refuse, command::Standby,
                  command::Info, command::KeepAlive, command::Continue, command::Dropped,
                  command::Moved, command::Settled, command::StandIns>;
+
+// Why, as a sentence.
+std::string why_of(const command::Stop& stop);
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

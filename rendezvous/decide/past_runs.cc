@@ -153,7 +153,9 @@ void PastRuns::forget(const std::string& name) {
     if (state_.is_daemon) state_.quorum_times[name] = now_;
   }
   bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
-  std::optional<coordinator::Former> former = run.mapped().former.take(was_stopped);
+  const auto& stop = run.mapped().last_stop;
+  std::optional<coordinator::Former> former =
+      run.mapped().former.take(was_stopped, stop ? why_of(*stop) : "");
   // Where a node hosts, that file may be all that fresh nodes find of a run which goes on
   // elsewhere.
   bool goes_on_elsewhere = run.mapped().moving.has_given_way && !state_.is_daemon;

@@ -187,6 +187,17 @@ Json fields_of(const request::Found& found) {
   return json;
 }
 
+Json fields_of(const request::Leaving& leaving) {
+  return {
+      {"why", leaving.why}, {"signal", leaving.signal}, {"grace_ms", milliseconds(leaving.grace)}};
+}
+
+request::Leaving read_leaving(Reader& reader) {
+  return {.why = read_words(reader, "why"),
+          .signal = read_signal(reader),
+          .grace = reader.duration("grace_ms")};
+}
+
 constexpr const char* kWorkers[] = {"down", "up", "stopping", "succeeded"};
 
 Json fields_of(const request::Resume& resume) {
@@ -194,6 +205,8 @@ Json fields_of(const request::Resume& resume) {
   json["type"] = "resume";
   json["state"] = kWorkers[static_cast<std::size_t>(resume.workers)];
   if (resume.failed) json["failed"] = fields_of(*resume.failed);
+  if (resume.leaving) json["leaving"] = fields_of(*resume.leaving);
+  if (!resume.why.empty()) json["why"] = resume.why;
   return json;
 }
 
@@ -211,6 +224,12 @@ request::Resume read_resume(Reader& reader) {
     resume.failed = read_failed(failed);
     reader.include(failed);
   }
+  if (reader.has("leaving")) {
+    Reader leaving(reader.object("leaving"));
+    resume.leaving = read_leaving(leaving);
+    reader.include(leaving);
+  }
+  if (reader.has("why")) resume.why = read_words(reader, "why");
   return resume;
 }
 
@@ -230,10 +249,9 @@ Json to_json(const Request& request) {
                           return Json{{"type", "succeeded"}, {"round", succeeded.round}};
                         },
                         [](const request::Leaving& leaving) {
-                          return Json{{"type", "leaving"},
-                                      {"why", leaving.why},
-                                      {"signal", leaving.signal},
-                                      {"grace_ms", milliseconds(leaving.grace)}};
+                          Json json = fields_of(leaving);
+                          json["type"] = "leaving";
+                          return json;
                         },
                         [](const request::Left& left) {
                           Json json{{"type", "left"}, {"why", left.why}};
@@ -291,11 +309,7 @@ Request read_request(Reader& reader) {
   if (type == "found")
     return request::Found{.round = reader.round("round"), .findings = read_findings(reader)};
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
-  if (type == "leaving") {
-    return request::Leaving{.why = read_words(reader, "why"),
-                            .signal = read_signal(reader),
-                            .grace = reader.duration("grace_ms")};
-  }
+  if (type == "leaving") return read_leaving(reader);
   if (type == "left") {
     request::Left left{.why = read_words(reader, "why")};
     if (reader.has("round")) left.round = reader.round("round");

@@ -270,6 +270,8 @@ void Requests::reconcile(const std::string& id, Node& node, const request::Resum
     case Workers::Up:
     case Workers::Stopping:
       if (resume.failed) heard(id, node, *resume.failed);
+      // Its own word of that may come later than the end of its workers.
+      if (resume.leaving && is_up(node)) heard(id, node, *resume.leaving);
       break;
   }
   if (state_.phase == Phase::Stopping && state_.last_stop) out_.send(id, *state_.last_stop);
@@ -280,12 +282,20 @@ void Requests::reconcile_adopted(const std::string& id, Node& node, const reques
   // before.
   bool is_counted = resume.failed && resume.failed->failure.restart_count < state_.restarts.count;
   request::Resume news = resume;
-  if (is_counted) news.failed.reset();
+  if (is_counted) {
+    Failure failure = news.failed->failure;
+    failure.node = node.join.host;
+    if (news.why.empty()) news.why = describe_briefly(failure);
+    news.failed.reset();
+  }
   reconcile(id, node, news);
   bool is_stopping = news.workers == Workers::Stopping && !news.failed;
   if (is_stopping && state_.phase == Phase::Running) {
     rounds_.stop({.cause = RoundEndCause::NodeLost,
-                  .why = "the round was being stopped when the rendezvous began anew"});
+                  .why = news.why.empty()
+                             ? node.join.host + " was stopping its workers when the rendezvous "
+                                                "began anew"
+                             : news.why});
   }
 }
 

@@ -121,10 +121,13 @@ bool Takeover::is_alone_now() {
 
 void Takeover::node_left(const std::string& id, const request::Left& left) {
   if (!is_of_another_start(state_, id, left)) note_gone(state_, id, left, now_);
+  const bool was_broken = state_.former.is_broken;
   account_for_left(state_, id, left);
+  const std::string why = host_of(name_of(id)) + " " + (left.why.empty() ? "has left" : left.why);
+  std::string& broken_why = state_.former.broken_why;
+  if (state_.former.is_broken && !was_broken) broken_why = why;
   if (is_broken(state_) && !is_alone(state_, now_)) {
-    rounds_.stop({.cause = RoundEndCause::NodeLost,
-                  .why = "a node of the round " + (left.why.empty() ? "has left" : left.why)});
+    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = broken_why.empty() ? why : broken_why});
   }
   rounds_.form_soon();
   admission_.lose_earlier_incarnations(id);

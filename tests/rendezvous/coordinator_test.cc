@@ -1416,8 +1416,8 @@ TEST_CASE("Coordinator: a taken-over round that has lost a node meanwhile does n
   SUBCASE("its guardian says so") {
     request::Left left{.why = "was lost (its agent, pid 7, was killed)", .round = 4};
     CHECK(run.says("c.0", left)
-              .find("a.0: stop 4, a node of the round was lost (its agent, pid 7, "
-                    "was killed); b.0: stop 4") != std::string::npos);
+              .find("a.0: stop 4, c was lost (its agent, pid 7, was killed); b.0: stop 4") !=
+          std::string::npos);
   }
   SUBCASE("it comes as its next incarnation") {
     CHECK(run.says("c.1", run.resume("c", 2).join).find("a.0: stop 4, c was cut off") == 0);

@@ -132,6 +132,11 @@ std::vector<Message> messages() {
            .workers = Workers::Stopping,
            .failed = request::Failed{7, sample_failure(), true}},
            request::Resume{.join = join, .workers = Workers::Succeeded},
+           request::Resume{.join = join,
+           .workers = Workers::Stopping,
+           .failed = {},
+           .leaving = request::Leaving{"was stopped by SIGTERM", 15, std::chrono::seconds(30)},
+           .why = "node2 was lost (it was silent)"},
            request::Heartbeat{},
            request::Lost{}}) {
     all.push_back({.run = "job", .node = "node1-12.0", .request = request, .connection = 3});
