@@ -34,7 +34,7 @@ ddprun_options=(allow= allow-users bind= dry-run duplicate-stderr-filters= dupli
   event-log-handler= exit-code= hang-timeout= local-addr= local-ranks-filter=
   log-dir= log-line-prefix-template= logs-specs= master-addr= master-port= max-restarts= m/module
   monitor-interval= nnodes= no-python no-restart-exit-codes= node-rank= nproc-per-node=
-  new-secret numa-binding= print-completion= rdzv-auth= rdzv-backend= rdzv-conf= rdzv-encrypt
+  new-secret numa-binding= page= print-completion= rdzv-auth= rdzv-backend= rdzv-conf= rdzv-encrypt
   rdzv-endpoint= rdzv-id= rdzv-secret-file= r/redirects= role= run-path share-last-lines shutdown-timeout= signals-to-forward= signals-to-handle= standalone start-method=
   t/tee= virtual-local-rank vitals= warm-imports= warm-restarts warm-start worker-store-allow=)
 

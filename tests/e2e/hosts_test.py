@@ -23,9 +23,6 @@ class HostsCase(NodesCase):
         cls.hosts = hosts.Hosts(3)
         cls.addClassCleanup(cls.hosts.close)
 
-    def tearDown(self):
-        self.assertGreater(self.assert_rounds_apart(), 0)
-
     def agent(self, k, *options, endpoint="node0:29400", own_name_is_loopback=False, hosts=None, **more):
         """Starts an agent on host k."""
         inside = self.hosts.on(k, own_name_is_loopback=own_name_is_loopback, hosts=hosts)
@@ -38,6 +35,9 @@ class HostsCase(NodesCase):
 
 
 class HostsTest(HostsCase):
+    def tearDown(self):
+        self.assertGreater(self.assert_rounds_apart(), 0)
+
     def test_nodes_on_several_hosts_are_told_an_address_that_all_can_reach(self):
         agents = [self.agent(k, "--nnodes=3", own_name_is_loopback=True) for k in (2, 1, 0)]
         lines = self.until_started(3)
