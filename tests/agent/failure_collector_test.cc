@@ -51,6 +51,27 @@ TEST_SUITE("agent/failure_collector") {
     CHECK(failures.delay_of_restart() == Duration::zero());
   }
 
+  TEST_CASE("a rank that lost the peer which had waited in another collective waited in its own") {
+    WorkerExit exit = exit_of(0, {.exit_code = 1});
+    exit.stderr_lines = {
+        "Traceback (most recent call last):",
+        "  File \"/venv/site-packages/torch/distributed/distributed_c10d.py\", line 4181, in "
+        "all_reduce",
+        "    work.wait()",
+        "RuntimeError: [/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:29"};
+    auto seen_by_one_in = [&exit](const char* collective) {
+      FailureCollector failures{{}};
+      failures.round_begins(0);
+      failures.asked({.in = collective, .is_idle = true});
+      failures.ended_meanwhile(exit);
+      return failures.with_ended({}).workers.at(0);
+    };
+    CHECK(seen_by_one_in("all_reduce").place == rendezvous::Whereabouts::Waits);
+    rendezvous::Finding elsewhere = seen_by_one_in("broadcast");
+    CHECK(elsewhere.place == rendezvous::Whereabouts::Elsewhere);
+    CHECK(elsewhere.doing == "waited in all_reduce");
+  }
+
   TEST_CASE("the kernel's words come before the worker's own, which may be long") {
     const std::string cgroup = (std::filesystem::temp_directory_path() / "ddprun-XXXXXX").string();
     std::string folder = cgroup;
