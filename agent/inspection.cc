@@ -106,6 +106,15 @@ std::set<pid_t> Inspection::busy_since(const CpuTimes& before, MonoTime began) c
   return busy;
 }
 
+// In which a worker was that has failed since, and is about to end.  Who has lost a peer knows no
+// more than another that has lost one.
+static std::optional<rendezvous::TimedOutWait> own_wait(const std::vector<std::string>& lines,
+                                                        const rendezvous::TimedOutWait& wait) {
+  std::optional<rendezvous::TimedOutWait> own = timed_out_wait(lines);
+  if (!own && !wait.has_lost_peer) own = lost_peer(lines);
+  return own;
+}
+
 rendezvous::Findings Inspection::judge(const rendezvous::TimedOutWait& wait,
                                        const SeenWorkers& seen, const StderrLines& stderr_lines,
                                        const std::set<pid_t>& busy) const {
@@ -116,8 +125,8 @@ rendezvous::Findings Inspection::judge(const rendezvous::TimedOutWait& wait,
     const SeenWorker& it = known->second;
     auto written = stderr_lines.find(worker.local_rank);
     std::optional<rendezvous::TimedOutWait> timed_out;
-    if (written != stderr_lines.end()) timed_out = timed_out_wait(written->second);
-    if (!timed_out && worker.stderr_lines) timed_out = timed_out_wait(worker.stderr_lines());
+    if (written != stderr_lines.end()) timed_out = own_wait(written->second, wait);
+    if (!timed_out && worker.stderr_lines) timed_out = own_wait(worker.stderr_lines(), wait);
     findings.workers.push_back(
         finding_of({.rank = worker.rank,
                     .pid = worker.pid,

@@ -147,6 +147,14 @@ std::optional<TimedOutWait> wait_in(std::string_view text) {
   return wait;
 }
 
+std::optional<TimedOutWait> peer_lost_in(std::string_view text) {
+  std::string_view last = last_traceback(text);
+  bool is_closed = last.find("Connection closed by peer") != std::string_view::npos ||
+                   last.find("Connection reset by peer") != std::string_view::npos;
+  if (!is_closed) return std::nullopt;
+  return TimedOutWait{.in = called_function(last), .has_lost_peer = true};
+}
+
 }  // namespace
 
 std::optional<TimedOutWait> timed_out_wait(const std::vector<std::string>& stderr_lines) {
@@ -164,13 +172,12 @@ std::optional<TimedOutWait> timed_out_wait(const WorkerExit& exit) {
 
 std::optional<TimedOutWait> lost_peer(const WorkerExit& exit) {
   if (exit.status.is_success()) return std::nullopt;
-  const std::string text =
-      exit.report.traceback + "\n" + exit.report.message + "\n" + joined(exit.stderr_lines);
-  std::string_view last = last_traceback(text);
-  bool is_closed = last.find("Connection closed by peer") != std::string_view::npos ||
-                   last.find("Connection reset by peer") != std::string_view::npos;
-  if (!is_closed) return std::nullopt;
-  return TimedOutWait{.in = called_function(last), .has_lost_peer = true};
+  return peer_lost_in(exit.report.traceback + "\n" + exit.report.message + "\n" +
+                      joined(exit.stderr_lines));
+}
+
+std::optional<TimedOutWait> lost_peer(const std::vector<std::string>& stderr_lines) {
+  return peer_lost_in(joined(stderr_lines));
 }
 
 }  // namespace ddprun::agent

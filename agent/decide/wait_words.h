@@ -25,4 +25,7 @@ std::optional<rendezvous::TimedOutWait> timed_out_wait(const WorkerExit& exit);
 // is over, which may end after it, or one that has ended.  nullopt for any other end.
 std::optional<rendezvous::TimedOutWait> lost_peer(const WorkerExit& exit);
 
+// The same of a worker that is about to end, by what it has written.
+std::optional<rendezvous::TimedOutWait> lost_peer(const std::vector<std::string>& stderr_lines);
+
 }  // namespace ddprun::agent

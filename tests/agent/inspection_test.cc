@@ -116,6 +116,19 @@ TEST_SUITE("agent/inspection") {
     CHECK(job.finding().place == Whereabouts::Waits);
   }
 
+  TEST_CASE("one that lost a peer in another collective waited there") {
+    Job job;
+    job.worker().stderr_lines = [] {
+      return std::vector<std::string>{
+          "Traceback (most recent call last):",
+          "  File \"/venv/site-packages/torch/distributed/distributed_c10d.py\", line 4055, in "
+          "broadcast",
+          "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:38100"};
+    };
+    CHECK(job.finding().place == Whereabouts::Elsewhere);
+    CHECK(job.found->workers.front().doing == "waited in broadcast");
+  }
+
   TEST_CASE("one that has ended meanwhile is not named") {
     Job job;
     job.inspection->begin({.in = "all_reduce"});
