@@ -97,15 +97,11 @@ void FailureCollector::ended_meanwhile(const WorkerExit& exit) {
 }
 
 rendezvous::Finding FailureCollector::finding_of_end(const Ended& ended) const {
-  rendezvous::Finding finding = finding_of(ended.view, wait_);
-  if (ended.view.timed_out) return finding;
+  WorkerView view = ended.view;
   // Who has lost a peer has waited, too; it knows no more than another that has lost one.
-  if (ended.lost_peer) {
-    if (wait_.has_lost_peer) return finding;
-    WorkerView view = ended.view;
-    view.timed_out = ended.lost_peer;
-    return finding_of(view, wait_);
-  }
+  if (!view.timed_out && !wait_.has_lost_peer) view.timed_out = ended.lost_peer;
+  rendezvous::Finding finding = finding_of(view, wait_);
+  if (view.timed_out || ended.lost_peer) return finding;
   finding.place = rendezvous::Whereabouts::Elsewhere;
   finding.doing = ended.is_success ? rendezvous::kHadEnded : ended.how;
   return finding;

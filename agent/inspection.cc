@@ -15,12 +15,25 @@ namespace ddprun::agent {
 
 namespace asio = boost::asio;
 
+namespace {
+
 // This share of a processor for the main thread shows that it works, on a machine that is busy,
 // too.
 constexpr double kBusy = 0.2;
 
 // Who has closed its connections ends, and those that wait for it as well: Python takes a moment.
 constexpr Duration kGlance = std::chrono::milliseconds(10);
+
+// In which a worker was that has failed since, and is about to end.  Who has lost a peer knows no
+// more than another that has lost one.
+std::optional<rendezvous::TimedOutWait> own_wait(const std::vector<std::string>& lines,
+                                                 const rendezvous::TimedOutWait& wait) {
+  std::optional<rendezvous::TimedOutWait> own = timed_out_wait(lines);
+  if (!own && !wait.has_lost_peer) own = lost_peer(lines);
+  return own;
+}
+
+}  // namespace
 
 Inspection::Inspection(asio::any_io_executor executor, process::Reaper& reaper,
                        process::IoThread& disk, InspectionConfig config, Workers& workers,
@@ -104,15 +117,6 @@ std::set<pid_t> Inspection::busy_since(const CpuTimes& before, MonoTime began) c
     if (is_busy) busy.insert(pid);
   }
   return busy;
-}
-
-// In which a worker was that has failed since, and is about to end.  Who has lost a peer knows no
-// more than another that has lost one.
-static std::optional<rendezvous::TimedOutWait> own_wait(const std::vector<std::string>& lines,
-                                                        const rendezvous::TimedOutWait& wait) {
-  std::optional<rendezvous::TimedOutWait> own = timed_out_wait(lines);
-  if (!own && !wait.has_lost_peer) own = lost_peer(lines);
-  return own;
 }
 
 rendezvous::Findings Inspection::judge(const rendezvous::TimedOutWait& wait,

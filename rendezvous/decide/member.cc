@@ -24,6 +24,11 @@ constexpr Duration kLeaveLead = std::chrono::seconds(1);
 
 constexpr Duration kKnockPeriod = std::chrono::seconds(1);
 
+// The run may have another host than the endpoint, and neither the user nor a registry says where.
+bool may_be_hosted_elsewhere(const Config& config) {
+  return config.stand_in_port != 0 && !config.may_move() && !config.has_registry;
+}
+
 }  // namespace
 
 void MemberTransition::notice_standstill() {
@@ -46,9 +51,8 @@ void MemberTransition::operator()(const event::RoundWanted& event) {
   state_.workers = Workers::Down;
   state_.failed.reset();
   state_.store_port = event.store_port;
-  bool may_be_elsewhere =
-      config_.stand_in_port != 0 && !config_.may_move() && !config_.has_registry;
-  if (may_be_elsewhere && !state_.last && !state_.has_joined) state_.known_before = event.known;
+  if (may_be_hosted_elsewhere(config_) && !state_.last && !state_.has_joined)
+    state_.known_before = event.known;
   switch (state_.link) {
     case Link::Down:
       return connector_.connect();
@@ -299,9 +303,7 @@ bool MemberTransition::is_unreached(const std::optional<Endpoint>& place) const 
 }
 
 std::string MemberTransition::elsewhere_hint(Duration waited) const {
-  bool may_be_elsewhere = config_.stand_in_port != 0 && !config_.may_move() &&
-                          !config_.has_registry && !state_.has_joined;
-  if (!may_be_elsewhere || waited < kRepeat) return "";
+  if (!may_be_hosted_elsewhere(config_) || state_.has_joined || waited < kRepeat) return "";
   std::string hint;
   if (looks_where_known(state_)) {
     hint = "; nor is the run where an agent of this machine knew it (" +

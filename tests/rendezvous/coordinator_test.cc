@@ -1653,12 +1653,18 @@ TEST_CASE("Coordinator: newcomers within a second are taken in together") {
   CHECK(run.joins("d").find("a: stop 1, d has joined") == 0);  // no more can come
 }
 
+// Of the node a, for 10 s.
+struct OlderRound : Run {
+  explicit OlderRound(int max_nodes) {
+    settings = {.min_nodes = 1, .max_nodes = max_nodes};
+    policy.last_call_timeout = 0s;
+    joins("a");
+    pass(10s, {"a"});
+  }
+};
+
 TEST_CASE("Coordinator: newcomers of an older round are taken in together") {
-  Run run;
-  run.settings = {.min_nodes = 1, .max_nodes = 6};
-  run.policy.last_call_timeout = 0s;
-  run.joins("a");
-  run.pass(10s, {"a"});
+  OlderRound run(6);
   CHECK(run.joins("b") == "");
   run.pass(100ms, {"a", "b"});
   CHECK(run.joins("c") == "");
@@ -1669,11 +1675,7 @@ TEST_CASE("Coordinator: newcomers of an older round are taken in together") {
 }
 
 TEST_CASE("Coordinator: the last node that a run takes is not waited for") {
-  Run run;
-  run.settings = {.min_nodes = 1, .max_nodes = 3};
-  run.policy.last_call_timeout = 0s;
-  run.joins("a");
-  run.pass(10s, {"a"});
+  OlderRound run(3);
   CHECK(run.joins("b") == "");
   CHECK(run.joins("c") == "a: stop 0, b, c have joined");
 }

@@ -14,6 +14,7 @@
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "tests/rendezvous/one_member.h"
 #include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
@@ -107,21 +108,10 @@ Died died(const std::string& name, const RoundId& knew, int nodes) {
   return {.name = name, .knows = knew, .nodes = nodes, .seen_of = knew.by};
 }
 
-struct Seeker {
-  member::Config config{
-      .run = "job", .name = "c", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
-  member::State state{};
-  Now now{.mono = MonoTime(1h)};
-  std::vector<member::Action> actions{};
-
-  void on(const member::Event& event) {
-    auto next = member::step(std::move(state), event, now, config);
-    state = std::move(next.state);
-    actions = std::move(next.actions);
-  }
-  template <class OneAction>
-  const OneAction* wanted() const {
-    return test::first_of<OneAction>(actions);
+struct Seeker : test::OneMember {
+  Seeker() {
+    config = {
+        .run = "job", .name = "c", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
   }
   std::string connects_to() const {
     const auto* connect = wanted<member::action::Connect>();

@@ -10,6 +10,7 @@
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "rendezvous/decide/node_file.h"
+#include "tests/rendezvous/one_member.h"
 #include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
@@ -28,21 +29,10 @@ NodeFile file_with(const RunPlaces& places) {
           .places = places};
 }
 
-struct Fresh {
-  member::Config config{
-      .run = "job", .name = "e", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
-  member::State state{};
-  Now now{.mono = MonoTime(1h)};
-  std::vector<member::Action> actions{};
-
-  void on(const member::Event& event) {
-    auto next = member::step(std::move(state), event, now, config);
-    state = std::move(next.state);
-    actions = std::move(next.actions);
-  }
-  template <class OneAction>
-  const OneAction* wanted() const {
-    return test::first_of<OneAction>(actions);
+struct Fresh : test::OneMember {
+  Fresh() {
+    config = {
+        .run = "job", .name = "e", .endpoint = "e:1", .node = {.host = "c"}, .stand_in_port = 7};
   }
   void begins(const RunPlaces& known = kKnown) { on(member::event::RoundWanted{1000, known}); }
   std::string connects_to() const {

@@ -11,6 +11,7 @@
 
 #include "rendezvous/decide/member_messages.h"
 #include "store/base/variant.h"
+#include "tests/rendezvous/one_member.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
@@ -58,16 +59,11 @@ std::string words(const member::Action& action) {
       action);
 }
 
-struct Play {
-  member::Config config{.run = "job", .name = "n", .endpoint = "e:1", .node = {.host = "h"}};
-  member::State state;
-  Now now{.mono = MonoTime(1h)};
-  std::vector<member::Action> actions;
+struct Play : test::OneMember {
+  Play() { config = {.run = "job", .name = "n", .endpoint = "e:1", .node = {.host = "h"}}; }
 
   std::string on(const member::Event& event) {
-    auto next = member::step(std::move(state), event, now, config);
-    state = std::move(next.state);
-    actions = std::move(next.actions);
+    OneMember::on(event);
     std::string text;
     for (const auto& action : actions) {
       std::string said = words(action);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "rendezvous/decide/member.h"
+#include "tests/rendezvous/one_member.h"
 #include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
@@ -113,40 +114,35 @@ TEST_CASE("Resume: the others hear of a failure that was counted before") {
 }
 
 TEST_CASE("Resume: a node says what it was told") {
-  member::Config config{.run = "job", .name = "n", .endpoint = "e:1", .node = {.host = "h"}};
-  member::State state;
-  Now now{.mono = MonoTime(1h)};
-  std::vector<member::Action> actions;
-  auto on = [&](const member::Event& event) {
-    auto next = member::step(std::move(state), event, now, config);
-    state = std::move(next.state);
-    actions = std::move(next.actions);
-  };
+  test::OneMember node{
+      .config = {.run = "job", .name = "n", .endpoint = "e:1", .node = {.host = "h"}}};
   auto resumes = [&]() -> request::Resume {
-    on(member::event::ConnectionLost{"reset"});
-    on(member::event::Connected{.address = "10.0.0.7", .coordinator = "d2", .is_at_daemon = true});
-    const auto* post = test::first_of<member::action::Post>(actions);
+    node.on(member::event::ConnectionLost{"reset"});
+    node.on(
+        member::event::Connected{.address = "10.0.0.7", .coordinator = "d2", .is_at_daemon = true});
+    const auto* post = node.wanted<member::action::Post>();
     REQUIRE(post != nullptr);
     return std::get<request::Resume>(post->message.request);
   };
-  on(member::event::RoundWanted{1000});
-  on(member::event::Connected{.address = "10.0.0.7", .coordinator = "d1", .is_at_daemon = true});
-  on(member::event::Heard{command::Round{.number = 2}});
+  node.on(member::event::RoundWanted{1000});
+  node.on(
+      member::event::Connected{.address = "10.0.0.7", .coordinator = "d1", .is_at_daemon = true});
+  node.on(member::event::Heard{command::Round{.number = 2}});
   CHECK(resumes().why.empty());
   SUBCASE("of a stop") {
-    on(member::event::Heard{command::Stop{.round = 2, .why = "c was lost"}});
+    node.on(member::event::Heard{command::Stop{.round = 2, .why = "c was lost"}});
     CHECK(resumes().why == "c was lost");
-    on(member::event::RoundWanted{1000});
+    node.on(member::event::RoundWanted{1000});
     CHECK(resumes().why.empty());
   }
   SUBCASE("of a failure elsewhere") {
     Failure failure{.rank = 1, .node = "c", .status = {.exit_code = 3}};
-    on(member::event::Heard{
+    node.on(member::event::Heard{
         command::Stop{.round = 2, .cause = RoundEndCause::WorkerFailed, .failure = failure}});
     CHECK(resumes().why.starts_with("rank 1 on c "));
   }
   SUBCASE("to stop itself") {
-    on(member::event::Leaving{"was stopped by SIGTERM", SIGTERM});
+    node.on(member::event::Leaving{"was stopped by SIGTERM", SIGTERM});
     auto leaving = resumes().leaving;
     REQUIRE(leaving.has_value());
     CHECK(leaving->why == "was stopped by SIGTERM");

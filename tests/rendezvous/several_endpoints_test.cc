@@ -11,6 +11,7 @@
 #include "rendezvous/decide/member.h"
 #include "rendezvous/decide/member_messages.h"
 #include "tests/rendezvous/daemon.h"
+#include "tests/rendezvous/one_member.h"
 #include "tests/rendezvous/one_run.h"
 
 using namespace ddprun;
@@ -20,23 +21,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct Node {
-  member::Config config{.run = "job",
-                        .name = "c",
-                        .endpoint = "d1:1,d2:2",
-                        .node = {.host = "c", .settings = {.endpoints = kEndpoints}}};
-  member::State state{};
-  Now now{.mono = MonoTime(1h)};
-  std::vector<member::Action> actions{};
-
-  void on(const member::Event& event) {
-    auto next = member::step(std::move(state), event, now, config);
-    state = std::move(next.state);
-    actions = std::move(next.actions);
-  }
-  template <class OneAction>
-  const OneAction* wanted() const {
-    return test::first_of<OneAction>(actions);
+struct Node : OneMember {
+  Node() {
+    config = {.run = "job",
+              .name = "c",
+              .endpoint = "d1:1,d2:2",
+              .node = {.host = "c", .settings = {.endpoints = kEndpoints}}};
   }
   std::string connects_to() const {
     for (const auto& action : actions) {
