@@ -25,6 +25,7 @@ import time
 from beats import COMMAND, rounds_at
 from ddpd_process import Ddpd
 from nodes import DDPRUN, Node, environment
+from processes import children_of, guardians_of, is_stopped, name_of, send, status_of, waits_anew
 from proxy import Proxy
 
 AGENTS = 3
@@ -42,53 +43,11 @@ FAULTS = ("reset", "hold", "cut", "stop_agent", "stop_node", "stop_all", "kill_a
           "kill_ddpd", "terminate")
 
 
-def children_of(pid):
-    try:
-        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
 def command_of(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def name_of(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def status_of(pid):
-    """What a process does ("S": it waits), and how often it has begun to wait."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    state = re.search(r"^State:\s*(\w)", status, re.MULTILINE)[1]
-    return state, int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
-
-
-def is_stopped(pid):
-    try:
-        return status_of(pid)[0] == "T"
-    except OSError:
-        return False  # it has ended
-
-
-def waits_anew(pid, waits):
-    try:
-        state, count = status_of(pid)
-        return state == "S" and count > waits
-    except OSError:
-        return True  # it has ended
-
-
-def send(number, pids):
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 class Place:
@@ -103,7 +62,7 @@ class Place:
 
     @property
     def guardians(self):
-        return [pid for pid in children_of(self.pid) if name_of(pid) == "ddp-guardian"]
+        return guardians_of(self.pid)
 
     @property
     def workers(self):

@@ -16,16 +16,11 @@ import hosts
 from host_case import PATIENT, QUICK, HostCase
 from nodes import kill, state_folder
 from own_connections import cut_own_connections
+from processes import guardians_of
 
 if hosts.why_not():
     print(f"skipped: {hosts.why_not()}")
     sys.exit(77)
-
-
-def guardians_of(agent):
-    pid = agent.process.pid
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "ddp-guardian"]
 
 
 def forget_run(run, host):
@@ -258,7 +253,7 @@ class HostChangeTest(HostCase):
         before = len(self.started)
         self.addCleanup(lambda: self.hosts.heal(0))
         self.hosts.isolate(0)
-        for pid in (*guardians_of(agents[0]), agents[0].process.pid, *self.workers_of(0)):
+        for pid in (*guardians_of(agents[0].process.pid), agents[0].process.pid, *self.workers_of(0)):
             os.kill(pid, signal.SIGKILL)
         agents[0].process.wait()
         forget_run(self.path.name, "node0")
@@ -291,7 +286,7 @@ class HostChangeTest(HostCase):
     def test_a_run_that_was_killed_as_a_whole_begins_anew(self):
         agents = self.all_of(3, "--nnodes=3")
         before = len(self.started)
-        killed = [pid for agent in agents for pid in (*guardians_of(agent), agent.process.pid)]
+        killed = [pid for agent in agents for pid in (*guardians_of(agent.process.pid), agent.process.pid)]
         for pid in killed + [pid for k in range(3) for pid in self.workers_of(k)]:
             os.kill(pid, signal.SIGKILL)
         for agent in agents:

@@ -102,6 +102,10 @@ class Hosts:
         return ["nsenter", f"--net=/run/netns/{self.namespace(k)}", "unshare", "--uts", "--mount",
                 "sh", "-c", ENTER, "sh", f"node{k}", str(hosts), *map(str, command)]
 
+    def processes(self, k):
+        """What runs on a host, by pid."""
+        return [int(pid) for pid in run("ip", "netns", "pids", self.namespace(k)).split()]
+
     def isolate(self, k):
         """Silence: the host's link stays up, and nothing passes it."""
         run("ip", "-n", self.switch, "link", "set", f"p{k}", "nomaster")
