@@ -140,6 +140,14 @@ void CoordinatorService::answered(const std::string& run, command::Moved moved) 
   if (is_open_) step(runs::event::Answered{.run = run, .moved = std::move(moved)});
 }
 
+bool CoordinatorService::is_in_doubt(const std::string& run) const {
+  return is_open_ && runs::is_in_doubt(state_, run, mono_now());
+}
+
+void CoordinatorService::endpoint_is_clear(const std::string& run) {
+  if (is_open_) step(runs::event::EndpointIsClear{run});
+}
+
 bool CoordinatorService::has_successor() const {
   return std::ranges::any_of(state_.runs, [](const auto& run) {
     return run.second.is_left_to_others && coordinator::has_successor(run.second);

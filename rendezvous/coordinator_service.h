@@ -150,6 +150,10 @@ class CoordinatorService {
   std::optional<std::string> knock(const std::string& run, const Endpoint& from, const Endpoint& to,
                                    const std::string& from_node, std::uint64_t number) const;
   void answered(const std::string& run, command::Moved moved);
+  // Whether it stood still, and asks the endpoint whether the run was begun anew there; and that it
+  // was not.
+  bool is_in_doubt(const std::string& run) const;
+  void endpoint_is_clear(const std::string& run);
 
   // Ends what is going on, and lets idle() complete.
   void close();

@@ -8,21 +8,20 @@
 
 namespace ddprun::rendezvous {
 
-store::Async<std::optional<command::Moved>> knock_at(store::Client& client, std::string message,
-                                                     std::string mailbox) {
+store::Async<std::optional<Command>> knock_at(store::Client& client, std::string message,
+                                              std::string mailbox) {
   // A store without our extensions has no host that could change.
-  if (!client.has_extensions()) co_return std::optional<command::Moved>();
+  if (!client.has_extensions()) co_return std::optional<Command>();
   auto record = co_await client.get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
   if (!record) co_return record.error();
   auto pushed = co_await client.queue_push(keys::inbox(*record), std::move(message));
   if (!pushed) co_return pushed.error();
-  if (mailbox.empty()) co_return std::optional<command::Moved>();
+  if (mailbox.empty()) co_return std::optional<Command>();
   auto text = co_await client.queue_pop(mailbox, kKnockPatience, kMaxMessageBytes);
   if (!text) co_return text.error();
   auto command = decode_command(*text);
   if (!command) co_return command.error();
-  const auto* moved = std::get_if<command::Moved>(&*command);
-  co_return moved != nullptr ? std::optional(*moved) : std::nullopt;
+  co_return std::optional(std::move(*command));
 }
 
 Knocker::Knocker(boost::asio::any_io_executor executor, std::optional<store::Secret> secret)
@@ -38,7 +37,10 @@ store::Async<std::optional<command::Moved>> Knocker::ask(Endpoint place, std::st
   if (secret_) config.secret = &*secret_;
   auto client = co_await store::Client::connect(executor_, std::move(place), config);
   if (!client) co_return client.error();
-  co_return co_await knock_at(**client, std::move(message), std::move(mailbox));
+  auto answer = co_await knock_at(**client, std::move(message), std::move(mailbox));
+  if (!answer) co_return answer.error();
+  const auto* moved = *answer ? std::get_if<command::Moved>(&**answer) : nullptr;
+  co_return moved != nullptr ? std::optional(*moved) : std::nullopt;
 }
 
 }  // namespace ddprun::rendezvous

@@ -20,10 +20,10 @@ namespace ddprun::rendezvous {
 inline constexpr Duration kKnockPatience = std::chrono::seconds(1);
 
 // Puts an encoded knock into the inbox of the coordinator there, and reads from `mailbox` what it
-// says.  Nothing: it says nothing, or is none whose runs could change their host.  With an empty
-// `mailbox` no answer is waited for.
-store::Async<std::optional<command::Moved>> knock_at(store::Client& client, std::string message,
-                                                     std::string mailbox);
+// says.  Nothing: it is none whose runs could change their host.  With an empty `mailbox` no answer
+// is waited for.
+store::Async<std::optional<Command>> knock_at(store::Client& client, std::string message,
+                                              std::string mailbox);
 
 // The same between daemons, which meet others only by what the nodes of a run say: each knock has a
 // connection of its own.
@@ -34,6 +34,7 @@ class Knocker {
   // `secret`: of the nodes; the other place must know it.
   Knocker(boost::asio::any_io_executor executor, std::optional<store::Secret> secret);
 
+  // Where the run is to go, if it is to go there.
   store::Async<std::optional<command::Moved>> ask(Endpoint place, std::string message,
                                                   std::string mailbox);
 

@@ -277,6 +277,8 @@ asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
   Host* host = here_;
   bool is_by_registry = !place && registered_;
   if (!from || (!is_by_registry && place.value_or(config_.endpoint) == *from)) co_return;
+  // What was asked before the standstill says nothing of now.
+  const bool asks = !place && !registered_ && host->coordinator()->is_in_doubt(config_.member.run);
   const std::string name = place ? to_string(*place) : "";
   if (!knocks_at_.insert(name).second) co_return;
   if (is_by_registry) {
@@ -293,7 +295,14 @@ asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
   knocks_at_.erase(name);
   if (!answer || !*answer) co_return;
   // Meanwhile this node may host elsewhere, or no more.
-  if (here_ == host) host->coordinator()->answered(config_.member.run, std::move(**answer));
+  if (here_ != host) co_return;
+  const HostMessenger::Knocked& knocked = **answer;
+  if (knocked.answer && std::holds_alternative<command::Moved>(*knocked.answer))
+    co_return host->coordinator()->answered(config_.member.run,
+                                            std::get<command::Moved>(*knocked.answer));
+  bool is_clear = !knocked.is_reached ||
+                  (knocked.answer && std::holds_alternative<command::Continue>(*knocked.answer));
+  if (is_clear && asks) host->coordinator()->endpoint_is_clear(config_.member.run);
 }
 
 // Nodes that look for the run are to find it.

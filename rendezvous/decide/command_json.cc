@@ -197,7 +197,9 @@ Json to_json(const Command& command) {
             return Json{{"type", "dropped"}, {"why", dropped.why}};
           },
           [](const command::Moved& moved) {
-            return Json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
+            Json json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
+            if (moved.is_other_start) json["is_other_start"] = true;
+            return json;
           },
           [](const command::Settled& settled) {
             return Json{
@@ -251,7 +253,9 @@ Command read_command(Reader& reader) {
   if (type == "continue") return command::Continue{};
   if (type == "dropped") return command::Dropped{.why = reader.text("why")};
   if (type == "moved") {
-    return command::Moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
+    command::Moved moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
+    if (reader.has("is_other_start")) moved.is_other_start = reader.flag("is_other_start");
+    return moved;
   }
   if (type == "settled") {
     return command::Settled{{.number = reader.round("round"), .by = reader.name("by")}};

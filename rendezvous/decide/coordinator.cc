@@ -11,6 +11,7 @@
 #include "rendezvous/decide/rounds.h"
 #include "rendezvous/decide/takeover.h"
 #include "rendezvous/decide/waiting_text.h"
+#include "store/base/seconds.h"
 
 namespace ddprun::rendezvous::coordinator {
 namespace {
@@ -99,6 +100,24 @@ class CoordinatorTransition {
     state_.told_of_other_at = now_;
     for (const auto& [id, node] : state_.nodes)
       out_.send(id, command::Info{other + ", beside this one: end one of the two"});
+  }
+
+  // That one has trained meanwhile, and this one's workers were held: it is this one that ends. The
+  // workers end by their leases, since these are renewed no more; then it is said why.
+  void operator()(const event::DoubtSettled& event) {
+    if (!is_in_doubt(state_, now_)) return;
+    if (!event.other_start_at) {
+      state_.contacts.doubted_until = MonoTime::min();
+      return watch_contacts();
+    }
+    if (state_.phase != Phase::Gathering) return;
+    rounds_.end({.exit_code = command::kExitRendezvous,
+                 .why = "the host of this run stood still for " +
+                        seconds_text(state_.contacts.stood_still) +
+                        ", and a run with this id was begun meanwhile and goes on at " +
+                        to_string(*event.other_start_at) +
+                        ": this one ends, so that the two do not train at once; start these nodes "
+                        "again, and they join that one"});
   }
 
   void operator()(const event::StacksWanted& event) {
@@ -192,7 +211,7 @@ class CoordinatorTransition {
       }
       if (state_.former.awaited) state_.former.awaited->until += slept;
       state_.gathering_since += slept;
-      state_.contacts.woke_at = now_;
+      note_standstill(state_, slept, now_);
     }
     state_.last_turn = now_;
   }

@@ -54,6 +54,11 @@ struct GivesWay {
 struct OtherStartFound {
   Endpoint at;
 };
+// What the endpoint says to a host that stood still and is_in_doubt().
+struct DoubtSettled {
+  // A start of the run that knows nothing of this one goes on there.  Nothing: none does.
+  std::optional<Endpoint> other_start_at{};
+};
 // A person wants to see the stacks of all workers, or of this rank; see stack_inquiry.h.
 struct StacksWanted {
   std::optional<int> rank{};
@@ -67,9 +72,10 @@ struct PaceSeen {
   Pace pace;
 };
 }  // namespace event
-using Event = std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves,
-                           event::HandOver, event::GivesWay, event::OtherStartFound,
-                           event::StacksWanted, event::BundleWanted, event::PaceSeen>;
+using Event =
+    std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::HandOver,
+                 event::GivesWay, event::OtherStartFound, event::DoubtSettled, event::StacksWanted,
+                 event::BundleWanted, event::PaceSeen>;
 
 struct Step {
   State state;

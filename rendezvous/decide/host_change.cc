@@ -303,6 +303,7 @@ void note_died(State& state) {
 
 std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now) {
   if (!may_change_host(state)) return std::vector<Body>{};
+  if (is_in_doubt(state, now)) return std::nullopt;
   if (knows_no_round(state) && is_at_first_endpoint(state)) return std::vector<Body>{};
   std::vector<Present> present = present_nodes(state);
   bool is_fenced = now < fence(state);
@@ -345,7 +346,8 @@ std::optional<RoundId> lacking_for_long(const State& state, MonoTime now) {
 }
 
 MonoTime fence(const State& state) {
-  return fence_after(state, std::max(last_contact(state), state.contacts.between));
+  MonoTime elsewhere = fence_after(state, std::max(last_contact(state), state.contacts.between));
+  return std::max(elsewhere, state.contacts.doubted_until);
 }
 
 void forget_contacts(State& state) {
@@ -460,7 +462,25 @@ void look_at_contacts(State& state, MonoTime now) {
   state.contacts.heard_at = round_heard_at(state).value_or(MonoTime::min());
 }
 
-bool is_alone(const State& state, MonoTime now) {
+// Fresh nodes at the endpoint have not heard of this host for so long.
+bool may_be_begun_anew(const State& state, Duration stood_still) {
+  return state.is_away_from_endpoint && !state.is_guarded && stood_still >= state.policy.lease() &&
+         goes_on_from_a_round(state);
+}
+
+void note_standstill(State& state, Duration stood_still, MonoTime now) {
+  state.contacts.woke_at = now;
+  if (!may_be_begun_anew(state, stood_still)) return;
+  state.contacts.stood_still = stood_still;
+  state.contacts.doubted_until = fence_after(state, now);
+}
+
+bool is_in_doubt(const State& state, MonoTime now) {
+  return now < state.contacts.doubted_until || may_be_begun_anew(state, now - state.last_turn);
+}
+
+// Of the nodes of its round.
+bool hears_too_few(const State& state, MonoTime now) {
   // Also after the end, while workers may save.
   bool has_round = state.phase != Phase::Gathering;
   MonoTime heard_at = state.contacts.heard_at;
@@ -469,8 +489,13 @@ bool is_alone(const State& state, MonoTime now) {
   return heard_at == MonoTime::min() || now >= heard_at + alone_after(state);
 }
 
+bool is_alone(const State& state, MonoTime now) {
+  bool is_doubted = state.phase != Phase::Gathering && is_in_doubt(state, now);
+  return is_doubted || hears_too_few(state, now);
+}
+
 bool must_stop_alone(const State& state, MonoTime now) {
-  if (state.phase != Phase::Running || !is_alone(state, now)) return false;
+  if (state.phase != Phase::Running || !hears_too_few(state, now)) return false;
   // A blink of the network may be over in a moment, and the other endpoints are asked first whether
   // the round goes on there.  Meanwhile its pulse renews no lease.
   MonoTime heard_at = state.contacts.heard_at;

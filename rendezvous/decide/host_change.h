@@ -91,6 +91,12 @@ void look_at_contacts(State& state, MonoTime now);
 // A round is out, and so few of its nodes are heard that others may go on without it: nothing that
 // is said here renews a lease.
 bool is_alone(const State& state, MonoTime now);
+// This process stood still for so long.  Beyond the lease, fresh nodes may have begun the run anew
+// at the endpoint, where no word of this host came meanwhile (first_round_fence()).
+void note_standstill(State& state, Duration stood_still, MonoTime now);
+// Whether they have is not known yet: nothing that is said here renews a lease, so that workers
+// stay held, and no round begins.
+bool is_in_doubt(const State& state, MonoTime now);
 // And it is stopped: not at once after a standstill of this process, since the others may have
 // stood still as well.
 bool must_stop_alone(const State& state, MonoTime now);

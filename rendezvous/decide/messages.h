@@ -257,6 +257,9 @@ struct Knock {
   // The start of the run that is there.  Empty: none had a round, between the endpoints of a run;
   // between other places, none has one that goes on.
   std::string run_uuid{};
+  // This host stood still for longer than its lease: was the run begun anew at the endpoint?  The
+  // answer is Moved::is_other_start if so, Continue if not.
+  bool asks = false;
   // Between the endpoints of a run:
   bool is_over = false;  // it has ended there
   bool begins = false;   // no node there knows of a round, and the first one is to begin here
@@ -386,6 +389,7 @@ struct Dropped {
 struct Moved {
   Endpoint to;
   std::string why;
+  bool is_other_start = false;  // to a host that asks: nodes that know nothing of its run began it
 };
 // Enough nodes have heard of this round: no other can go on from one before it.
 struct Settled {

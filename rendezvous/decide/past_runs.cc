@@ -93,6 +93,7 @@ coordinator::State PastRuns::begin(const std::string& name, const coordinator::E
     state_.quorum_times.erase(name);
   }
   run.quorum.self = state_.name;
+  run.is_away_from_endpoint = !state_.is_daemon && state_.order > 0;
   run.is_guarded = !name.empty() && name == state_.guarded_run;
   auto former = state_.formers.extract(name);
   if (!former.empty()) begin_after(run, std::move(former.mapped()), now_);

@@ -283,6 +283,7 @@ Json to_json(const Request& request) {
                                     {"to", to_json(knock.to)}, {"has_round", knock.has_round},
                                     {"formed", knock.formed},  {"order", knock.order}};
                           if (!knock.run_uuid.empty()) json["run_uuid"] = knock.run_uuid;
+                          if (knock.asks) json["asks"] = true;
                           if (knock.is_over) json["is_over"] = true;
                           if (knock.begins) json["begins"] = true;
                           if (!knock.lacks.by.empty()) {
@@ -339,6 +340,7 @@ Request read_request(Reader& reader) {
                          .formed = reader.round("formed"),
                          .order = reader.whole("order")};
     if (reader.has("run_uuid")) knock.run_uuid = reader.name("run_uuid");
+    if (reader.has("asks")) knock.asks = reader.flag("asks");
     if (reader.has("is_over")) knock.is_over = reader.flag("is_over");
     if (reader.has("begins")) knock.begins = reader.flag("begins");
     if (reader.has("lacks_by")) {

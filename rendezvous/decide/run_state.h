@@ -124,7 +124,11 @@ struct Contacts {
   Duration silence{};
   MonoTime heard_at = MonoTime::max();  // enough nodes to see this coordinator, at the last look
   MonoTime next_look = MonoTime::max();
-  MonoTime woke_at = MonoTime::min();   // from a standstill of its own
+  MonoTime woke_at = MonoTime::min();  // from a standstill of its own
+  // That was so long that the run may have been begun anew at the endpoint, which is elsewhere:
+  // until when it may, unless the endpoint says that it was not.
+  MonoTime doubted_until = MonoTime::min();
+  Duration stood_still{};               // for so long
   MonoTime tried_at = MonoTime::min();  // to form a round, by Rounds::may_try()
   // When workers were last taken for dead since their lease was over here.
   MonoTime judged_at = MonoTime::min();
@@ -184,6 +188,7 @@ struct State {
   bool has_lost_finished = false;               // of this round a node that had succeeded has gone
   bool is_left_to_others = false;               // by its host, which goes: they find another one
   bool is_guarded = false;  // by a registry: no second first round begins beside this run's
+  bool is_away_from_endpoint = false;  // a stand-in hosts: fresh nodes meet elsewhere
   FormerRounds former;
   Quorum quorum;
   Contacts contacts;

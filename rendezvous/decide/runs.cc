@@ -143,8 +143,17 @@ class RunsTransition {
       step(event.run, coordinator::event::MarkRead{event.number});
   }
 
+  void operator()(const event::EndpointIsClear& event) {
+    if (state_.runs.contains(event.run)) step(event.run, coordinator::event::DoubtSettled{});
+  }
+
   void operator()(const event::Answered& event) {
     auto run = state_.runs.find(event.run);
+    if (event.moved.is_other_start) {
+      if (run != state_.runs.end())
+        step(event.run, coordinator::event::DoubtSettled{.other_start_at = event.moved.to});
+      return;
+    }
     bool waits = run != state_.runs.end() && coordinator::may_give_way(run->second, now_.mono);
     if (!waits) return;
     if (!state_.is_daemon)
@@ -202,9 +211,10 @@ class RunsTransition {
   // one with the later one, since it alone counts its nodes that have not heard of it; else the one
   // that is tried first.
   void knocked(const Message& message, const request::Knock& knock) {
-    if (state_.name.empty()) return;  // no run here changes its host
     auto run = state_.runs.find(message.run);
     bool is_known = run != state_.runs.end();
+    if (knock.asks && answer_doubt(message, knock)) return;
+    if (state_.name.empty()) return;  // no run here changes its host
     if (is_known && !coordinator::may_change_host(run->second)) return;
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     if (state_.is_daemon && !is_here) {
@@ -236,6 +246,22 @@ class RunsTransition {
                                    .by = coordinator::name_of(message.node)};
     }
     if (waits) give_way(message.run, knock.from);
+  }
+  // A host that stood still asks whether nodes that know nothing of its run began it here
+  // meanwhile. True: these go on, and it has nothing else to say here.
+  bool answer_doubt(const Message& message, const request::Knock& knock) {
+    auto run = state_.runs.find(message.run);
+    bool is_known = run != state_.runs.end();
+    bool is_other = is_known && run->second.has_formed && run->second.run_uuid != knock.run_uuid;
+    bool is_over = is_other && run->second.phase == coordinator::Phase::Ended;
+    if (is_over && !run->second.nodes.empty()) return true;  // until its workers have ended
+    if (is_over || !is_other) {
+      departed_.send_last(message.node, message.connection, command::Continue{});
+      return false;
+    }
+    command::Moved moved{.to = knock.to, .why = "the run was begun anew", .is_other_start = true};
+    departed_.send_last(message.node, message.connection, std::move(moved));
+    return true;
   }
   // Its nodes knew nothing of this run where it was begun, nor these of that one.
   void other_start_found(const std::string& name, const coordinator::State& run,
@@ -551,17 +577,24 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
   bool is_here = holds(state, run, now);
   if (!is_here && known->second.phase != coordinator::Phase::Gathering) return std::nullopt;
   bool is_running = is_here && known->second.phase == coordinator::Phase::Running;
+  bool asks = coordinator::is_in_doubt(known->second, now);
   return request::Knock{.from = from,
                         .to = to,
                         .has_round = is_here,
                         .formed = coordinator::last_formed(known->second),
                         .order = state.order,
-                        .run_uuid = is_running ? known->second.run_uuid : ""};
+                        .run_uuid = is_running || asks ? known->second.run_uuid : "",
+                        .asks = asks};
 }
 
 bool holds(const State& state, const std::string& run, MonoTime now) {
   auto known = state.runs.find(run);
   return known != state.runs.end() && coordinator::holds_run(known->second, now);
+}
+
+bool is_in_doubt(const State& state, const std::string& run, MonoTime now) {
+  auto known = state.runs.find(run);
+  return known != state.runs.end() && coordinator::is_in_doubt(known->second, now);
 }
 
 bool is_alone(const State& state, const std::string& run, MonoTime now) {
@@ -587,6 +620,7 @@ MonoTime heard_at(const State& state, const std::string& run, MonoTime now) {
   if (known == state.runs.end() || known->second.quorum.bodies.empty()) return now;
   bool has_round = known->second.phase == coordinator::Phase::Running ||
                    known->second.phase == coordinator::Phase::Stopping;
+  if (has_round && coordinator::is_in_doubt(known->second, now)) return MonoTime::min();
   return has_round ? std::min(now, known->second.contacts.heard_at) : now;
 }
 

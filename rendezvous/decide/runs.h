@@ -179,6 +179,10 @@ struct Answered {
   std::string run;
   command::Moved moved;
 };
+// See coordinator::event::DoubtSettled: no other start of the run goes on at the endpoint.
+struct EndpointIsClear {
+  std::string run;
+};
 // See coordinator::event::StacksWanted.
 struct StacksWanted {
   std::string run;
@@ -194,9 +198,10 @@ struct PaceSeen {
   Pace pace;
 };
 }  // namespace event
-using Event = std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick,
-                           event::MarkRead, event::HostLeaves, event::HandOver, event::Answered,
-                           event::StacksWanted, event::BundleWanted, event::PaceSeen>;
+using Event =
+    std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
+                 event::HostLeaves, event::HandOver, event::Answered, event::EndpointIsClear,
+                 event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 namespace action {
 using Send = coordinator::action::Send;
@@ -242,6 +247,9 @@ std::optional<request::Knock> knock(const State& state, const std::string& run,
 
 // The last round was formed here, and enough of its nodes are heard.
 bool holds(const State& state, const std::string& run, MonoTime now);
+
+// See coordinator::is_in_doubt().
+bool is_in_doubt(const State& state, const std::string& run, MonoTime now);
 
 // Whether a pulse renews the leases of this run's nodes; see coordinator.h.
 bool is_alone(const State& state, const std::string& run, MonoTime now);

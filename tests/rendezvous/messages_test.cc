@@ -122,6 +122,8 @@ std::vector<Message> messages() {
            .run_uuid = "h-1.0",
            .is_over = true,
            .begins = true},
+           request::Knock{
+               .from = {"node2", 7}, .to = {"node0", 1}, .run_uuid = "h-1.0", .asks = true},
            request::Knock{.from = {"d2", 2},
            .to = {"d1", 1},
            .run_uuid = "h-1.0",
@@ -170,6 +172,7 @@ std::vector<Command> commands() {
           .after = {{.id = {.number = 3, .by = "node1-2@1"}, .nodes = 4},
                     {.id = {.number = 3, .by = "node0-1@2"}, .nodes = 3, .was_in = true}}},
       command::Moved{.to = {"node1", 7}, .why = "the run has another host"},
+      command::Moved{.to = {"node0", 1}, .why = "x", .is_other_start = true},
       command::Settled{{.number = 4, .by = "node0-1@2"}},
       command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}},
       command::StandIns{},

@@ -91,7 +91,16 @@ std::optional<std::string> Host::answer(const std::string& knock) {
 void Host::answered(const std::string& answer) {
   auto command = decode_command(answer);
   if (!command || encode(*command) != answer) world_.violate("an answer that cannot be read");
+  if (std::holds_alternative<command::Continue>(*command)) return endpoint_is_clear();
   step(runs::event::Answered{kRun, std::get<command::Moved>(*command)});
+}
+
+void Host::endpoint_is_clear() {
+  step(runs::event::EndpointIsClear{kRun});
+}
+
+bool Host::is_in_doubt() const {
+  return runs::is_in_doubt(state_, kRun, world_.now(process_.machine).mono);
 }
 
 void Host::pop(const Wire& wire) {

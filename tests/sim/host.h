@@ -59,6 +59,8 @@ class Host {
   std::optional<std::string> knock(const Endpoint& to);
   std::optional<std::string> answer(const std::string& knock);
   void answered(const std::string& answer);
+  void endpoint_is_clear();
+  bool is_in_doubt() const;
   // The queues of commands that hold something.
   std::size_t mailbox_count() const { return mailboxes_.size(); }
 

@@ -522,9 +522,15 @@ void World::deliver(int machine, const std::string& message, Duration until,
 
 void World::knock(Host& from, const std::optional<Endpoint>& place) {
   Host* there = at(place);
-  if (there == nullptr || there == &from) return;
-  Process& asked = there->process();
-  if (!reaches(from.process().machine, asked.machine) || asked.is_frozen) return;
+  if (there == &from) return;
+  const bool is_heard = there != nullptr && !there->process().is_frozen &&
+                        reaches(from.process().machine, there->process().machine);
+  if (!is_heard) {
+    if (place || !from.is_in_doubt()) return;
+    return time.to(from.process(), milliseconds(500), [&from] {  // it is tried for a while
+      if (!from.is_closed) from.endpoint_is_clear();
+    });
+  }
   knock(from, place.value_or(Host::endpoint()), from.knock(place.value_or(Host::endpoint())));
 }
 
