@@ -161,6 +161,14 @@ Async<tcp::socket> race_later(const Race& race, int more) {
   co_return Error{Errc::TimedOut, race.what + ": no answer"};
 }
 
+// Of the time that is left each address has its part: one that does not answer leaves some to the
+// others, however short it is.
+MonoTime part_of_time(MonoTime deadline, int addresses_left) {
+  const MonoTime now = mono_now();
+  if (addresses_left <= 1 || deadline <= now) return deadline;
+  return now + (deadline - now) / addresses_left;
+}
+
 }  // namespace
 
 Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, Endpoint endpoint,
@@ -176,8 +184,9 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
     if (!addresses) answers = to_string(addresses.error());
     for (std::size_t i = 0; addresses && i < addresses->size(); ++i) {
       const asio::ip::tcp::endpoint& address = (*addresses)[i];
-      auto client =
-          co_await connect_once(executor, address, name_of(endpoint, address), config, deadline);
+      const auto left = static_cast<int>(addresses->size() - i);
+      auto client = co_await connect_once(executor, address, name_of(endpoint, address), config,
+                                          part_of_time(deadline, left));
       if (client) {
         if (config.resolver != nullptr) config.resolver->note(endpoint, true);
         co_return client;

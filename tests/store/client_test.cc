@@ -24,6 +24,7 @@
 #include "store/base/fd.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
+#include "store/resolver.h"
 #include "store/server.h"
 #include "store/socket.h"
 #include "store/task_group.h"
@@ -416,6 +417,32 @@ TEST_SUITE("store/client") {
         outcome_of(Client::connect(context.get_executor(), endpoint, {.connect_timeout = 30ms}));
     CHECK(outcome.starts_with("connect to 127.0.0.1:" + port + ": gave up after "));
     CHECK(outcome.ends_with("connect to 127.0.0.1:" + port + ": Connection refused"));
+  }
+
+  TEST_CASE_FIXTURE(Loop, "an address that does not answer leaves time for the next one") {
+    server = Server::listen(context.get_executor(), {.listen = {.host = "127.0.0.1"}}).value();
+    const std::uint16_t port = server->endpoint().port;
+    Fd mute = listen_on({.host = "127.0.0.2", .port = port}).value();
+    Resolver resolver(
+        context.get_executor(), nullptr,
+        [&](const Endpoint&, const Resolver::OnAnswer& on_answer) {
+          on_answer(Addresses{{asio::ip::make_address("127.0.0.2"), port},
+                              {asio::ip::make_address("127.0.0.1"), port}});
+          return nullptr;
+        },
+        ddprun::mono_now);
+    const ddprun::MonoTime begin = ddprun::mono_now();
+    const Endpoint two{.host = "two", .port = port};
+    std::optional<Result<std::unique_ptr<Client>>> client;
+    tasks.spawn(
+        keep(Client::connect(context.get_executor(), two,
+                             {.connect_timeout = 3s, .tries_once = true, .resolver = &resolver}),
+             client));
+    run_until([&] { return client.has_value(); });
+    REQUIRE_MESSAGE(client->has_value(), to_string(*client));
+    clients.push_back(std::move(*client).value());
+    CHECK(ddprun::mono_now() < begin + 3s);  // and not when the time was over
+    CHECK(clients[0]->peer() == "two:" + std::to_string(port) + " (127.0.0.1)");
   }
 
   TEST_CASE_FIXTURE(Loop, "what is no store is said to be none, at once, with what it answered") {
