@@ -8,6 +8,7 @@
 
 #include "rendezvous/brief_talk.h"
 #include "rendezvous/decide/store_keys.h"
+#include "store/base/seconds.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
 #include "store/event.h"
@@ -20,6 +21,11 @@ namespace asio = boost::asio;
 
 constexpr Duration kAttempt = std::chrono::seconds(2);  // of one connect
 constexpr Duration kLeastAttempt = std::chrono::milliseconds(200);
+// Where the endpoint's name is that of several machines: how long each of the others is asked
+// whether it hosts, how many are, and how long the first of them is waited for.
+constexpr Duration kOtherAttempt = std::chrono::milliseconds(500);
+constexpr std::size_t kMostOthers = 4;
+constexpr Duration kOthersFirst = std::chrono::seconds(3);
 constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -104,14 +110,34 @@ store::Async<bool> Dialer::is_here() {
            std::ranges::find(own, store::numeric(address.address())) != own.end();
   };
   const bool is_here = std::ranges::any_of(*addresses, is_own);
-  auto other = std::ranges::find_if_not(*addresses, is_own);
-  if (is_here && other != addresses->end() && !std::exchange(is_ambiguity_told_, true)) {
+  others_.clear();
+  for (const auto& address : *addresses) {
+    if (!is_own(address))
+      others_.push_back({.host = store::numeric(address.address()), .port = config_.endpoint.port});
+  }
+  auto first = std::ranges::min_element(*addresses, {},
+                                        [](const auto& address) { return address.address(); });
+  is_first_ = first == addresses->end() || is_own(*first);
+  if (is_here && !others_.empty() && !std::exchange(is_ambiguity_told_, true)) {
     parts_.log(config_.endpoint.host + " is this machine's name and also that of " +
-               store::numeric(other->address()) +
-               ": if that is another node of the run, each hosts a run of its own; let "
-               "--rdzv-endpoint name one machine");
+               others_.front().host + ": if that is another node of the run, " +
+               (is_first_ ? "it joins this one"
+                          : "it hosts if it comes within " + seconds_text(kOthersFirst)) +
+               "; better let --rdzv-endpoint name one machine");
   }
   co_return is_here;
+}
+
+asio::awaitable<bool> Dialer::may_begin_here() {
+  if (others_.empty()) co_return true;
+  const std::size_t count = std::min(others_.size(), kMostOthers);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto other = co_await connect_within(kOtherAttempt, others_[i]);
+    if (other) co_return false;
+  }
+  if (is_first_) co_return true;
+  if (!others_since_) others_since_ = mono_now();
+  co_return mono_now() - *others_since_ >= kOthersFirst;
 }
 
 std::vector<std::uint16_t> Dialer::ports() const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,10 @@ class Dialer {
 
   // Whether the endpoint is an address of this machine.
   store::Async<bool> is_here();
+  // Then: whether this node may host there.  Its name may be that of other machines, too, which
+  // would each host a run of their own.  Not if one of them hosts; and if none does, the machine
+  // with the first address is given kOthersFirst.
+  boost::asio::awaitable<bool> may_begin_here();
 
  private:
   Duration time_left() const;
@@ -70,7 +75,11 @@ class Dialer {
   store::Resolver resolver_;  // the endpoint is asked for with each attempt
   Duration timeout_{};        // of the attempt under way; zero: none
   MonoTime deadline_ = MonoTime::max();
-  bool is_ambiguity_told_ = false;  // of a name that is another machine's as well
+  // The endpoint's addresses that are not this machine's, as is_here() found.
+  std::vector<Endpoint> others_;
+  bool is_first_ = true;                  // of all of them
+  std::optional<MonoTime> others_since_;  // when none of them hosted
+  bool is_ambiguity_told_ = false;
 };
 
 }  // namespace ddprun::rendezvous

@@ -364,6 +364,8 @@ store::Async<bool> RunEndpoint::host_if_possible() {
     auto here = co_await dialer_.is_here();
     if (!here) co_return here.error();
     if (!*here) co_return false;
+    const bool may_begin = co_await dialer_.may_begin_here();
+    if (!may_begin) co_return false;
   }
   auto listening = listen();
   if (!listening) {

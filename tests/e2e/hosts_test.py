@@ -207,6 +207,23 @@ class HostsTest(HostsCase):
         self.assertIn("the workers here cannot join the others", other.log)
         self.assert_all_succeed(host, other)
 
+    def test_of_two_machines_that_the_endpoint_names_one_hosts(self):
+        """As a name for all nodes may be; each would host a run of its own."""
+        names = self.path / "names"
+        names.write_text(f"127.0.0.1 localhost\n{self.hosts.address(0)} nodes\n{self.hosts.address(1)} nodes\n")
+        for first in (0, 1):
+            with self.subTest(first=first):
+                before = len(self.started)
+                agents = [self.agent(k, "--nnodes=1:2", f"--rdzv-id=by{first}", f"--rdzv-conf=last_call_timeout=60,read_timeout=60",
+                                     endpoint=f"nodes:{29400 + first}", hosts=names) for k in (first, 1 - first)]
+                self.until(lambda: len(self.started) > before, "a worker has started")
+                self.until(lambda: len(self.started) == before + 2, "there is one run of two nodes")
+                self.assertEqual(sorted(line.split()[1] for line in self.started[before:]), ["0/2", "1/2"], self.logs())
+                (self.path / f"go.by{first}").touch()
+                for agent in agents:
+                    self.assertEqual(agent.ends(), 0, self.logs())
+        self.assertIn("nodes is this machine's name and also that of 10.77.0.", self.logs())
+
     def test_ipv6(self):
         endpoint = f"[{self.hosts.address6(0)}]:29400"
         agents = [self.agent(k, "--nnodes=3", f"--node-rank={2 - k}", endpoint=endpoint) for k in range(3)]
