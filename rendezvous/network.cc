@@ -446,8 +446,9 @@ Link::Listener NetworkHandler::link_listener() {
       .lost =
           [this](const Error& error) {
             bool is_closed = error.code == Errc::Closed;
-            step(member::event::ConnectionLost{is_closed ? "it closed the connection"
-                                                         : error.code.message()});
+            step(member::event::ConnectionLost{
+                .why = is_closed ? "it closed the connection" : error.code.message(),
+                .is_reset = error.code == std::errc::connection_reset});
           }};
 }
 

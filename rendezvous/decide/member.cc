@@ -217,6 +217,7 @@ void MemberTransition::operator()(const event::ConnectionLost& event) {
     want(action::NotifyUser{"lost the connection to " + meeting() + ": " + event.why +
                             "; connecting again"});
     state_.asked_at.reset();
+    state_.was_reset = event.is_reset;
     want(action::Disconnect{});
     state_.link = Link::Connecting;
     state_.connecting_since = now_;
@@ -446,7 +447,8 @@ void MemberTransition::resume() {
 }
 
 void MemberTransition::resume_later(const event::ConnectFailed& event) {
-  bool is_gone = event.is_refused && !state_.is_at_daemon;
+  // Who has reset the connection may refuse the next one as well: a firewall that is loaded anew.
+  bool is_gone = event.is_refused && !state_.is_at_daemon && !state_.was_reset;
   if (event.is_final || is_gone) {
     return cut_off(meeting() + ", was lost: " + event.why);
   }

@@ -74,6 +74,8 @@ struct ConnectFailed {
 struct ConnectionLost {
   std::string why;
   bool is_mute = false;  // it may be there: no answer has come
+  // By a packet that may be of anybody on the way, where a process that ends closes what it has.
+  bool is_reset = false;
 };
 // What this agent hosts has ended, and no other part of the agent has.
 struct HostFailed {

@@ -130,6 +130,7 @@ struct State {
   MonoTime connecting_since{};
   // It has joined, in whatever incarnation, and no coordinator has given a sign of life since.
   std::optional<MonoTime> unheard_since;
+  bool was_reset = false;            // the last connection; see event::ConnectionLost
   std::optional<MonoTime> muted_at;  // when a connection was last given up since no answer came
   MonoTime told_at{};                // that the host is not there
   std::string told;

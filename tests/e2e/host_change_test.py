@@ -227,6 +227,18 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*agents)
         self.assertEqual(self.started[before:], [], self.logs())
 
+    def test_a_firewall_that_resets_and_refuses_for_a_moment_restarts_nothing(self):
+        agents = self.all_of(3, "--nnodes=2:3", conf="last_call_timeout=0.3,read_timeout=60,join_timeout=60")
+        before = len(self.started)
+        self.addCleanup(lambda: self.hosts.passes(2))
+        self.hosts.reset(2, 0)
+        agents[2].says("Connection reset by peer; connecting again")
+        threading.Event().wait(1)  # the moment itself
+        self.hosts.passes(2)
+        agents[2].says("reached node0:29400")
+        self.assert_all_succeed(*agents)
+        self.assertEqual(self.started[before:], [], self.logs())
+
     def test_of_two_nodes_the_other_goes_on_when_the_hosting_agent_is_known_to_be_dead(self):
         agents = self.all_of(2, "--nnodes=1:2")
         before = len(self.started)

@@ -148,6 +148,16 @@ class Hosts:
         rules += [f"add rule bridge cut forward {frame} drop" for frame in frames]
         run("ip", "netns", "exec", self.switch, "nft", "-f", "-", text="\n".join(rules) + "\n")
 
+    def reset(self, k, target):
+        """What a host sends to another one by TCP is answered by a reset, as by a firewall, until it `passes`."""
+        rules = ("add table ip resets", "add chain ip resets output { type filter hook output priority 0; policy accept; }",
+                 f"add rule ip resets output ip daddr {self.address(target)} ip protocol tcp reject with tcp reset")
+        run("ip", "netns", "exec", self.namespace(k), "nft", "-f", "-", text="\n".join(rules) + "\n")
+
+    def passes(self, k):
+        subprocess.run(["ip", "netns", "exec", self.namespace(k), "nft", "delete", "table", "ip", "resets"],
+                       capture_output=True, check=False)  # there may be none
+
     def slow_down(self, k, milliseconds):
         """Each frame from and to a host takes so much longer, until the function that is returned is
         called."""

@@ -431,6 +431,30 @@ TEST_CASE(
   CHECK(other.on(refused) == "connect n.0 later");
 }
 
+TEST_CASE("Member: whoever resets a connection may refuse the next one, and the host be there") {
+  member::event::ConnectFailed refused{.why = "refused", .is_refused = true};
+  Running play;
+  play.on(member::event::ConnectionLost{.why = "reset", .is_reset = true});
+  CHECK(play.on(refused) == "connect n.0 later");
+  SUBCASE("for a while: the same workers go on") {
+    play.now.mono += 1s;
+    CHECK(play.on(refused) == "connect n.0 later");
+    CHECK(play.connects().find("resume") != std::string::npos);
+    // Now it is as it was before.
+    play.loses_connection();
+    CHECK(play.on(refused).find("stop, ") != std::string::npos);
+  }
+  SUBCASE("for good: as where the host is silent") {
+    std::string said;
+    for (int i = 0; i < 6; ++i) {
+      play.now.mono += 500ms;
+      said += play.ticks() + play.on(refused);
+    }
+    CHECK(said.find("stop, e:1, where the nodes meet, has been silent for 2.5 s") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("Member: another agent that hosts knows nothing of the round") {
   Running play;
   play.loses_connection();

@@ -892,8 +892,9 @@ void Node::disconnect() {
   wire_.reset();
 }
 
-void Node::connection_lost(const Wire& wire, const std::string& why) {
-  if (wire == wire_ && wire->is_open) step(member::event::ConnectionLost{why});
+void Node::connection_lost(const Wire& wire, const std::string& why, bool is_reset) {
+  bool is_ours = wire == wire_ && wire->is_open;
+  if (is_ours) step(member::event::ConnectionLost{.why = why, .is_reset = is_reset});
 }
 
 void Node::post(const Message& message, bool is_heartbeat) {

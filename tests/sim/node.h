@@ -33,7 +33,7 @@ class Node {
 
   // From the network.
   void heard(const Wire& wire, const std::string& text);
-  void connection_lost(const Wire& wire, const std::string& why);
+  void connection_lost(const Wire& wire, const std::string& why, bool is_reset = false);
 
   const NodePlan& plan() const { return plan_; }
   Process& process() { return process_; }

@@ -281,7 +281,7 @@ void World::close_at_node(const Wire& wire, bool tells) {
 void World::close_at_host(const Wire& wire, bool tells) {
   wire->is_served = false;
   if (tells && wire->is_open) {
-    send_down(wire, [wire] { wire->client->connection_lost(wire, "connection reset"); });
+    send_down(wire, [wire] { wire->client->connection_lost(wire, "it closed the connection"); });
   }
 }
 
@@ -337,7 +337,7 @@ void World::strike(const Fault& fault) {
       }
       return time.to(node->process(), Duration::zero(), [wire = node->wire(), node, this] {
         if (node->wire() != wire) return;
-        node->connection_lost(wire, "connection reset");
+        node->connection_lost(wire, "connection reset", true);
       });
     case FaultKind::Cut:
       return cut(fault);
