@@ -477,9 +477,9 @@ void NetworkHandler::leave_last_word() {
 
 // Before anybody hears from this node that it knows more than it did.
 void NetworkHandler::keep_memory() {
-  auto memory = member::memory(state_, config_.member);
-  if (!memory || is_finishing_) return;
-  auto kept = node_files_.keep(*memory, member::run_places(state_, config_.member));
+  if (is_finishing_) return;
+  auto kept = node_files_.keep(member::memory(state_, config_.member),
+                               member::run_places(state_, config_.member));
   bool lacked = std::exchange(lacks_memory_, !kept.has_value());
   if (lacked == lacks_memory_) return;
   notices_.push(notice::Info{

@@ -186,6 +186,11 @@ Result<void> NodeFiles::keep(const Died& self, const RunPlaces& places) {
     refresh();
     return {};
   }
+  // Of a standby that was in no round only the places count.
+  if (self.knows.by.empty() && places.at.empty()) {
+    if (kept_) forget();
+    return {};
+  }
   const std::string partial = own_ + kPartial;
   if (!file_) {
     file_ = Fd(::openat(folder_.get(), partial.c_str(),
@@ -229,7 +234,8 @@ void NodeFiles::forget() {
   file_ = Fd();
 }
 
-// There may be many, of a run that was killed often: only the last ones are read.
+// There may be many, of a run that was killed often: only the last ones are read, and of those that
+// were in no round the last one.
 std::vector<NodeFile> NodeFiles::dead() const {
   std::vector<std::pair<std::timespec, std::string>> files;
   for (const std::string& name : names_of_run()) {
@@ -241,13 +247,17 @@ std::vector<NodeFile> NodeFiles::dead() const {
     return std::pair(first.tv_sec, first.tv_nsec) > std::pair(second.tv_sec, second.tv_nsec);
   });
   std::vector<NodeFile> nodes;
+  bool has_places = false;
+  std::size_t in_rounds = 0;
   for (const auto& [at, name] : files) {
-    if (nodes.size() == kMaxDied) break;
+    if (in_rounds == kMaxDied) break;
     auto text = read_if_dead(folder_, name);
     if (!text) continue;
     auto file = decode_node_file(*text);
     bool is_ours = file && file->boot == boot_ && file->run == run_;
-    if (!is_ours) continue;
+    if (!is_ours || (has_places && !file->knows_round())) continue;
+    has_places = has_places || !file->places.at.empty();
+    if (file->knows_round()) ++in_rounds;
     file->node.left = last_word(folder_, name);
     nodes.push_back(std::move(*file));
   }
@@ -256,7 +266,9 @@ std::vector<NodeFile> NodeFiles::dead() const {
 
 std::vector<Died> NodeFiles::died() const {
   std::vector<Died> nodes;
-  for (NodeFile& file : dead()) nodes.push_back(std::move(file.node));
+  for (NodeFile& file : dead()) {
+    if (file.knows_round()) nodes.push_back(std::move(file.node));
+  }
   return nodes;
 }
 

@@ -35,12 +35,12 @@ class NodeFiles {
   // empty.
   const std::string& problem() const { return problem_; }
 
-  // What this node knows from now on, and where its run goes on; to be called at least once in an
-  // hour.  Fails with the system's code, as where the machine's memory is full: then nothing is
-  // kept, and the next call tries again.
+  // What this node knows from now on, and where its run goes on; nothing is kept where it knows
+  // neither.  To be called at least once in an hour.  Fails with the system's code, as where the
+  // machine's memory is full: then nothing is kept, and the next call tries again.
   Result<void> keep(const Died& self, const RunPlaces& places = {});
 
-  // Of the agents of this run which have died on this machine, the last kMaxDied.
+  // Of the agents of this run which have died on this machine and knew a round, the last kMaxDied.
   std::vector<Died> died() const;
   // Where the run went on, as that one of them knew it which has written last of those that knew
   // it; empty: none did.

@@ -206,7 +206,9 @@ Json to_json(const Command& command) {
                 {"type", "settled"}, {"round", settled.round.number}, {"by", settled.round.by}};
           },
           [](const command::StandIns& told) {
-            return Json{{"type", "stand_ins"}, {"stand_ins", fields_of(told.stand_ins)}};
+            Json json{{"type", "stand_ins"}, {"stand_ins", fields_of(told.stand_ins)}};
+            if (!told.run_uuid.empty()) json["run_uuid"] = told.run_uuid;
+            return json;
           },
       },
       command);
@@ -260,7 +262,11 @@ Command read_command(Reader& reader) {
   if (type == "settled") {
     return command::Settled{{.number = reader.round("round"), .by = reader.name("by")}};
   }
-  if (type == "stand_ins") return command::StandIns{read_stand_ins(reader)};
+  if (type == "stand_ins") {
+    command::StandIns told{.stand_ins = read_stand_ins(reader)};
+    if (reader.has("run_uuid")) told.run_uuid = reader.name("run_uuid");
+    return told;
+  }
   reader.wrong("type", "none of this protocol's: '" + type + "'");
   return command::Info{};
 }

@@ -26,7 +26,7 @@ void MemberTransition::heard(const command::Round& round) {
   state_.restart_count = round.restart_count;
   state_.stops_for.clear();
   state_.last = round;
-  note_stand_ins(round.stand_ins);
+  note_stand_ins(round.stand_ins, round.by.empty() ? "" : round.run_uuid);
   // The coordinator has heard what it answers, and counts this node's silence from then at the
   // earliest.
   if (!hosts_with_lease(state_, config_))
@@ -176,15 +176,19 @@ void MemberTransition::follow(const Endpoint& to, const std::string& why, Durati
 }
 
 void MemberTransition::heard(const command::StandIns& told) {
-  if (state_.is_joined && state_.wants_round) note_stand_ins(told.stand_ins);
+  if (!state_.is_joined || !state_.wants_round) return;
+  bool says_start = !told.run_uuid.empty() || !state_.last;
+  note_stand_ins(told.stand_ins, says_start ? told.run_uuid : state_.last->run_uuid);
 }
 
 void MemberTransition::heard(const command::Settled& settled) {
   if (state_.last && state_.last->id() == settled.round) state_.last->after.clear();
 }
 
-void MemberTransition::note_stand_ins(const std::vector<StandIn>& stand_ins) {
+void MemberTransition::note_stand_ins(const std::vector<StandIn>& stand_ins,
+                                      const std::string& run_uuid) {
   state_.stand_ins = stand_ins;
+  state_.stand_ins_of = run_uuid;
   state_.host_at.reset();
   if (!state_.is_own_host) state_.host_at = state_.place;
   state_.host_name = state_.coordinator;

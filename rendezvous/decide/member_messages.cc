@@ -99,10 +99,9 @@ Message last_message(const State& state, const Config& config, const std::string
           .connection = state.connection};
 }
 
-std::optional<Died> memory(const State& state, const Config& config) {
+Died memory(const State& state, const Config& config) {
   request::Left left;
   note_known(state, left);
-  if (left.knows.by.empty()) return std::nullopt;
   return Died{.name = config.name,
               .knows = std::move(left.knows),
               .nodes = left.nodes,
@@ -113,8 +112,8 @@ std::optional<Died> memory(const State& state, const Config& config) {
 // Several endpoints the user has named, and a registry has the present host.
 RunPlaces run_places(const State& state, const Config& config) {
   bool is_said_elsewhere = config.may_move() || config.has_registry;
-  if (!has_stand_ins(state) || is_said_elsewhere || state.has_verdict) return {};
-  RunPlaces places{.run_uuid = state.last->run_uuid, .at = {}};
+  if (state.stand_ins_of.empty() || is_said_elsewhere || state.has_verdict) return {};
+  RunPlaces places{.run_uuid = state.stand_ins_of, .at = {}};
   const std::string host = coordinator::hosting_node(state.host_name);
   if (state.host_at && host != state.host_name)
     places.at.push_back({.name = host, .at = *state.host_at});

@@ -31,8 +31,8 @@ command::Stop stop_of_last(const State& state, const std::string& why);
 Message last_message(const State& state, const Config& config, const std::string& why);
 
 // What a later agent of its machine is to know of this node, should it die without a word; it may
-// change with every step.  Nothing where no other host counts on that.
-std::optional<Died> memory(const State& state, const Config& config);
+// change with every step.  `knows` is empty where no other host counts on that.
+Died memory(const State& state, const Config& config);
 
 // Where a later agent of its machine finds the run, if this node is killed; empty: only where the
 // user says, or the run has ended.

@@ -96,6 +96,7 @@ struct State {
   std::optional<Endpoint> found_at;  // where a registry had the host, at the last connection
   std::optional<Endpoint> sent_to;   // where a coordinator has sent it, to be tried first
   std::vector<StandIn> stand_ins;    // as last named to it, with a round or without
+  std::string stand_ins_of;          // of which start of the run; empty: that is not known
   std::optional<Endpoint> host_at;   // where the host that named them was; likewise
   std::string host_name;             // the coordinator there
   // Where an agent of this machine knew the run before this one came; for one that knows no round.

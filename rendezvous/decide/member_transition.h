@@ -146,7 +146,7 @@ class MemberTransition {
   void take_back_join();
   // With workers, which go on.
   void follow(const Endpoint& to, const std::string& why, Duration after);
-  void note_stand_ins(const std::vector<StandIn>& stand_ins);
+  void note_stand_ins(const std::vector<StandIn>& stand_ins, const std::string& run_uuid);
 
   State state_;
   MonoTime now_;

@@ -398,6 +398,7 @@ struct Settled {
 // To a node that is not in the round: where it finds the run if its host is lost.
 struct StandIns {
   std::vector<StandIn> stand_ins;  // as in Round
+  std::string run_uuid{};          // likewise; empty: an older coordinator has said this
 };
 }  // namespace command
 using Command =

@@ -50,7 +50,8 @@ Result<NodeFile> decode_node_file(std::string_view text) {
   auto message = decode_message(text.substr(end + 1, last - end - 1));
   if (!message) return message.error();
   auto* left = std::get_if<request::Left>(&message->request);
-  if (left == nullptr || left->knows.by.empty())
+  RunPlaces places = decode_places(text.substr(last + 1));
+  if (left == nullptr || (left->knows.by.empty() && places.at.empty()))
     return Error{Errc::Protocol, "it does not say what the node knew"};
   return NodeFile{.boot = std::string(text.substr(0, end)),
                   .run = std::move(message->run),
@@ -59,7 +60,7 @@ Result<NodeFile> decode_node_file(std::string_view text) {
                            .nodes = left->nodes,
                            .after = std::move(left->after),
                            .seen_of = std::move(left->seen_of)},
-                  .places = decode_places(text.substr(last + 1))};
+                  .places = std::move(places)};
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the agent of a node keeps in the memory of its machine, and only while it lives is the only
-// one to hold: the last round that it was told of, and where that round's run goes on.  An agent
+// one to hold: the last round that it was told of, if any, and where its run goes on.  An agent
 // that comes there after it was killed says so in its name, since what a node has heard must never
 // be forgotten, and looks for the run there.  rendezvous/node_files.h has the files.
 #pragma once
@@ -18,8 +18,10 @@ namespace ddprun::rendezvous {
 struct NodeFile {
   std::string boot;  // of the machine, a name that no other has: it has lost nothing since then
   std::string run;
-  Died node;
+  Died node;           // `knows` is empty: of a standby that was in no round
   RunPlaces places{};  // empty: none is known, or an older agent has written this
+
+  bool knows_round() const { return !node.knows.by.empty(); }
 };
 
 std::string encode(const NodeFile& file);

@@ -367,7 +367,8 @@ void Rounds::stand_by(const std::string& id, Node& node) {
 
 void Rounds::name_stand_ins_to(const std::string& id) {
   std::vector<StandIn> stand_ins = stand_ins_of(state_);
-  if (!stand_ins.empty()) out_.send(id, command::StandIns{std::move(stand_ins)});
+  if (stand_ins.empty()) return;
+  out_.send(id, command::StandIns{.stand_ins = std::move(stand_ins), .run_uuid = state_.run_uuid});
 }
 
 // To the nodes that were in the last round; one that comes later has lost none.

@@ -165,6 +165,30 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*(agents[name] for name in names.values()))
         self.assert_rounds_apart()
 
+    def test_a_standby_that_is_started_again_finds_the_run_when_the_endpoints_machine_is_gone(self):
+        """It was in no round."""
+        agents = self.all_of(3, "--nnodes=3")
+        before = len(self.started)
+        for k in (3, 4):
+            agents.append(self.agent(3, "--nnodes=3"))
+            agents[k].says("standing by")
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)  # for good
+        self.until(lambda: len(self.started) >= before + 3, "one of the two takes the place of the host that is lost")
+        taken = 3 if any(line.startswith("3 ") for line in self.started[before:]) else 4
+        spare = 7 - taken
+        self.until_world((1, 2, taken), since=before)
+        self.until(lambda: agents[spare].log.count("standing by") > 1, "the other one stands by where the run is now")
+        kill(agents[spare])
+        agents.append(self.agent(3, "--nnodes=3"))
+        agents[5].says("looking for the run at 10.77.0.")
+        agents[5].says("standing by")
+        before = len(self.started)
+        kill(agents[taken])
+        self.until_world((1, 2, 5), since=before)
+        self.assert_all_succeed(agents[1], agents[2], agents[5])
+        self.assert_rounds_apart()
+
     def test_what_is_left_of_a_host_may_fail_when_the_run_is_elsewhere(self):
         agents = self.all_of(4, "--nnodes=2:4")
         before = len(self.started)

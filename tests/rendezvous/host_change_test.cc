@@ -1124,6 +1124,7 @@ TEST_CASE("Host change: a node that is not in the round hears of the stand-ins, 
       const auto* told = std::get_if<command::StandIns>(&each.command);
       if (each.node != "d.0" || told == nullptr) continue;
       names.clear();
+      CHECK(told->run_uuid == "a.0");
       for (const StandIn& stand_in : told->stand_ins) names.push_back(stand_in.name);
     }
     place.sent.clear();
@@ -1509,7 +1510,7 @@ TEST_CASE("Host change: the hosting node knows each round that is formed here be
   auto knows = [&] {
     auto word = member::last_message(node.state, node.config, "");
     RoundId round = std::get<request::Left>(word.request).knows;
-    CHECK(member::memory(node.state, node.config)->knows == round);
+    CHECK(member::memory(node.state, node.config).knows == round);
     return round.number;
   };
   node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});

@@ -173,6 +173,51 @@ TEST_CASE("Known places: a node in a round leaves its host's and those of the ot
   CHECK(member::run_places(node.state, node.config) == RunPlaces{});
 }
 
+TEST_CASE("Known places: a standby that was in no round leaves them, too") {
+  Fresh node;
+  node.config.name = "c";
+  node.begins({});
+  node.reaches("a@0");
+  node.on(member::event::Heard{command::Moved{.to = {"b", 7}, .why = "x"}});
+  node.reaches("b@1");
+  auto stands_by = [&](const std::string& run_uuid) {
+    node.on(member::event::Heard{command::Standby{"there are enough"}});
+    node.on(member::event::Heard{
+        command::StandIns{.stand_ins = {{.name = "d", .at = {"d", 7}}}, .run_uuid = run_uuid}});
+  };
+  stands_by("");  // as an older host says it
+  CHECK(member::run_places(node.state, node.config) == RunPlaces{});
+  stands_by("a.0");
+  const RunPlaces places = member::run_places(node.state, node.config);
+  CHECK(places == kKnown);
+  const Died memory = member::memory(node.state, node.config);
+  CHECK(memory.knows.by.empty());
+  NodeFile file{.boot = "boot", .run = "job", .node = memory, .places = places};
+  auto read = decode_node_file(encode(file));
+  REQUIRE(read);
+  CHECK(read->places == kKnown);
+  CHECK(read->node == memory);
+  CHECK_FALSE(read->knows_round());
+  file.places = {};
+  CHECK_FALSE(decode_node_file(encode(file)));  // it says nothing
+  SUBCASE("not when the run is over") {
+    node.on(member::event::Heard{command::End{}});
+    CHECK(member::run_places(node.state, node.config) == RunPlaces{});
+  }
+  SUBCASE("of the start of the run in which it waits") {
+    node.on(member::event::Heard{command::Round{.number = 4,
+                                                .run_uuid = "a.0",
+                                                .by = "b@1",
+                                                .stand_ins = {{.name = "d", .at = {"d", 7}}}}});
+    node.on(member::event::Heard{command::Stop{.round = 4, .why = "x"}});
+    node.on(member::event::RoundWanted{1000});
+    stands_by("z.0");
+    CHECK(member::run_places(node.state, node.config).run_uuid == "z.0");
+    stands_by("");
+    CHECK(member::run_places(node.state, node.config).run_uuid == "a.0");
+  }
+}
+
 TEST_CASE("Known places: the endpoint comes first, and they follow in turn with it") {
   Fresh node;
   node.begins();

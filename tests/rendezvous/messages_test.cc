@@ -175,6 +175,7 @@ std::vector<Command> commands() {
       command::Moved{.to = {"node0", 1}, .why = "x", .is_other_start = true},
       command::Settled{{.number = 4, .by = "node0-1@2"}},
       command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}},
+      command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}, "node0-1.0"},
       command::StandIns{},
       command::Round{.number = 3,
                      .ranks = {.group_world_size = 2},

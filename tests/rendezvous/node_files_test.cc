@@ -111,6 +111,41 @@ TEST_CASE("Node files: where the run was is said by the last that knew it") {
   CHECK(machine.died().size() == 3);
 }
 
+TEST_CASE("Node files: of a standby that was in no round the places alone are kept") {
+  Machine machine;
+  const RunPlaces first{.run_uuid = "a.0", .at = {{.name = "a", .at = {"a", 7}}}};
+  const RunPlaces second{.run_uuid = "a.0", .at = {{.name = "b", .at = {"b", 7}}}};
+  {
+    NodeFiles agent = machine.agent("a");
+    REQUIRE(agent.keep({.name = "a"}));
+    CHECK(machine.files().empty());
+    REQUIRE(agent.keep({.name = "a"}, first));
+  }
+  CHECK(machine.agent("x").places() == first);
+  CHECK(machine.died().empty());
+  SUBCASE("until it knows them no more") {
+    NodeFiles agent = machine.agent("b");
+    REQUIRE(agent.keep({.name = "b"}, second));
+    CHECK(machine.files().size() == 2);
+    REQUIRE(agent.keep({.name = "b"}));
+    CHECK(machine.files().size() == 1);
+  }
+  SUBCASE("or until it is in a round") {
+    REQUIRE(machine.agent("b").keep({.name = "b"}, second));
+    NodeFiles agent = machine.agent("c");
+    REQUIRE(agent.keep({.name = "c"}, second));
+    REQUIRE(agent.keep(knows("c", 3), second));
+  }
+  SUBCASE("and however many there are, all others are known") {
+    for (int i = 0; i < 20; ++i) {
+      const std::string name = "n" + std::to_string(i);
+      REQUIRE(machine.agent(name).keep({.name = name}, second));
+      if (i == 0) REQUIRE(machine.agent("b").keep(knows("b", 1)));
+    }
+    CHECK(machine.died() == std::vector{knows("b", 1)});
+  }
+}
+
 TEST_CASE("Node files: who looks again and again sees those that come, die and go") {
   Machine machine;
   NodeFiles looks = machine.agent("x");

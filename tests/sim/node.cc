@@ -445,15 +445,19 @@ void Node::step(const member::Event& event) {
 
 // NodeFiles: in the memory of the machine, and read there by those that come.
 void Node::keep_memory() {
-  auto memory = member::memory(member_, config_);
+  NodeFile file{.boot = "boot",
+                .run = plan_.run,
+                .node = member::memory(member_, config_),
+                .places = member::run_places(member_, config_)};
   auto& files = world_.node_files[plan_.machine];
   bool is_over = member_.has_verdict && !files.contains(process_.name);
-  if (!memory || is_over) return;
+  if (is_over) return;
+  if (!file.knows_round() && file.places.at.empty()) {
+    files.erase(process_.name);
+    return;
+  }
   World::NodeMemory& kept = files[process_.name];
-  std::string text = encode(NodeFile{.boot = "boot",
-                                     .run = plan_.run,
-                                     .node = *memory,
-                                     .places = member::run_places(member_, config_)});
+  std::string text = encode(file);
   if (kept.text == text) return;
   kept.text = std::move(text);
   kept.written = ++world_.node_files_written;
@@ -474,15 +478,20 @@ std::vector<NodeFile> Node::dead_here() {
       found.emplace(kept.written, std::move(*file));
   }
   std::vector<NodeFile> files;
+  std::size_t in_rounds = 0;
   for (auto& [written, file] : found) {
-    if (files.size() < kMaxDied) files.push_back(std::move(file));
+    if (in_rounds == kMaxDied) break;
+    if (file.knows_round()) ++in_rounds;
+    files.push_back(std::move(file));
   }
   return files;
 }
 
 std::vector<Died> Node::died_here() {
   std::vector<Died> nodes;
-  for (NodeFile& file : dead_here()) nodes.push_back(std::move(file.node));
+  for (NodeFile& file : dead_here()) {
+    if (file.knows_round()) nodes.push_back(std::move(file.node));
+  }
   return nodes;
 }
 
