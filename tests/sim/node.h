@@ -39,6 +39,7 @@ class Node {
   Process& process() { return process_; }
   const Process& process() const { return process_; }
   const agent::State& core() const { return core_; }
+  const rendezvous::member::State& member() const { return member_; }
   const Wire& wire() const { return wire_; }
   std::string id() const { return rendezvous::member::node_id(member_, config_); }
   bool is_joined() const { return member_.is_joined && !member_.is_over; }

@@ -189,8 +189,11 @@ void Oracle::check_round(Host& host, RunBook& book, const std::string& run,
   book.number = first.number;
   book.ranks.clear();
   book.index = rounds_.size();
-  rounds_.push_back(
-      {.run = run, .number = first.number, .run_uuid = first.run_uuid, .at = world_.time.now()});
+  rounds_.push_back({.run = run,
+                     .number = first.number,
+                     .by = first.by,
+                     .run_uuid = first.run_uuid,
+                     .at = world_.time.now()});
   for (const auto& [id, part] : round) {
     book.ranks[id] = part.ranks.group_rank;
     Node* node = world_.find(id);
@@ -427,6 +430,12 @@ bool Oracle::is_the_lost(const Node& node) const {
          (fault.kind == FaultKind::Cut && fault.target == node.plan().machine);
 }
 
+// A fault has hit it, maybe for a while.
+bool Oracle::is_of_the_lost(const Node& node) const {
+  const std::vector<int>& lost = world_.scenario.minority;
+  return std::ranges::find(lost, node.plan().machine) != lost.end();
+}
+
 // A node that waits for its first round does not know of the stand-ins.
 bool Oracle::had_all_before_the_loss() const {
   Duration lost_at = world_.scenario.faults.front().at;
@@ -481,7 +490,8 @@ void Oracle::at_the_end() {
     }
     bool must_succeed = world_.scenario.is_calm || world_.scenario.start_load > Duration::zero() ||
                         world_.scenario.is_begun_anew || world_.scenario.is_undisturbed ||
-                        world_.scenario.is_found_again || (is_judged && !is_the_lost(*node));
+                        world_.scenario.is_found_again || (is_judged && !is_the_lost(*node)) ||
+                        (world_.scenario.is_minority_lost && !is_of_the_lost(*node));
     if (must_succeed) {
       require(*node->exit_code() == 0, name + " failed, and nothing had gone wrong: " +
                                            node->failure().value_or("no reason"));

@@ -25,6 +25,7 @@ class Node;
 struct PublishedRound {
   std::string run;
   std::uint64_t number = 0;
+  std::string by;
   std::string run_uuid;
   Duration at{};
   std::vector<Node*> members;
@@ -60,6 +61,7 @@ class Oracle {
   void waits(const Node& node, const std::string& why) const;
   void at_the_end();
   bool is_the_lost(const Node& node) const;
+  bool is_of_the_lost(const Node& node) const;
   void check_one_loss() const;
   bool had_all_before_the_loss() const;
   // The workers of a node that were held go on.

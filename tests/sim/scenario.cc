@@ -512,6 +512,32 @@ void disturb_search(Random& random, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// Two more nodes than there is room for: one of them takes the place of the first host, and the
+// other one is in no round.  Both are killed and started again.
+void fill_up(std::uint64_t seed, Scenario& scenario) {
+  Random random(seed * 2 + 11);
+  int size = static_cast<int>(scenario.nodes.size());
+  for (int i = 0; i < 2; ++i) {
+    NodePlan plan = scenario.nodes.back();
+    plan.machine = size + i;
+    plan.host = "node" + std::to_string(size + i);
+    plan.start = milliseconds(1500) + random.duration(milliseconds(0), seconds(1));
+    scenario.nodes.push_back(plan);
+  }
+  scenario.machines += 2;
+  Duration at = scenario.faults.front().at;
+  scenario.faults.resize(1);
+  // By the order in which they were started, the last one first.
+  for (int target : {0, 2}) {
+    at += seconds(20) + random.duration(seconds(0), seconds(4));
+    scenario.faults.push_back({.kind = FaultKind::KillAgent,
+                               .at = at,
+                               .target = target,
+                               .takes_guardian = random.chance(30)});
+    scenario.faults_end = at + seconds(1);
+  }
+}
+
 // No node is left that an agent could ask at the endpoint.
 Scenario make_found_again_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
@@ -552,6 +578,79 @@ Scenario make_found_again_scenario(std::uint64_t seed) {
     at += seconds(20) + random.duration(seconds(0), seconds(4));
   }
   if (seed % 2 == 1) disturb_search(random, scenario);
+  if (seed % 8 == 6) fill_up(seed, scenario);
+  return scenario;
+}
+
+// A machine that is lost with all that is on it, or is no more reached, or stands still.
+Fault lose_machine_of(Random& random, int machine, int size) {
+  constexpr FaultKind kLosses[] = {FaultKind::KillAgent, FaultKind::LoseMachine, FaultKind::Cut,
+                                   FaultKind::Cut,       FaultKind::Pause,       FaultKind::Freeze};
+  Fault fault{.kind = kLosses[random.number(0, 5)], .target = machine};
+  bool stands_still = fault.kind == FaultKind::Pause || fault.kind == FaultKind::Freeze;
+  bool is_for_good = !stands_still && random.chance(60);
+  fault.lasts =
+      is_for_good ? std::chrono::hours(10) : random.duration(milliseconds(500), seconds(40));
+  int direction = random.number(0, 3);
+  fault.cuts_up = direction != 1;
+  fault.cuts_down = direction != 2;
+  if (fault.kind == FaultKind::Pause) fault.cuts_up = false;  // not everywhere
+  if (fault.kind == FaultKind::LoseMachine) fault.lasts = std::chrono::hours(10);
+  fault.takes_guardian = random.chance(30);
+  // By the order in which they were started, the last one first; none is started again.
+  if (fault.kind == FaultKind::KillAgent) fault.target = size - 1 - machine;
+  return fault;
+}
+
+// Some of the machines are lost, together or one after the other, and some of these again and
+// again.
+Scenario make_minority_scenario(std::uint64_t seed) {
+  Random random(seed * 2 + 1);
+  Scenario scenario{.seed = seed};
+  scenario.has_stand_ins = scenario.is_minority_lost = true;
+  scenario.has_own_clocks = random.chance(40);
+  scenario.grace = random.duration(milliseconds(500), seconds(6));
+  scenario.read_timeout = random.duration(seconds(15), seconds(30));
+  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
+  scenario.slow_stop_percent = random.chance(20) ? 15 : 0;
+  scenario.work = seconds(70);
+  int size = random.number(3, 8);
+  scenario.machines = size;
+  rendezvous::Policy policy = make_policy(random);
+  policy.max_restarts = 9;
+  policy.join_timeout = seconds(90);
+  policy.keep_alive_max_attempt = random.number(5, 7);
+  const int least = random.number(1, size / 2 + 1);
+  for (int i = 0; i < size; ++i) {
+    NodePlan plan = make_node(random, i, scenario, {.min_nodes = least, .max_nodes = size}, policy);
+    plan.machine = i;
+    plan.start = milliseconds(40 * i) + random.duration(milliseconds(0), milliseconds(30));
+    plan.comes_back = false;
+    scenario.nodes.push_back(plan);
+  }
+  const int lost = random.number(1, (size - 1) / 2);
+  std::vector<int>& minority = scenario.minority;
+  if (random.chance(60)) minority.push_back(0);
+  while (static_cast<int>(minority.size()) < lost) {
+    int machine = random.number(0, size - 1);
+    if (std::ranges::find(minority, machine) == minority.end()) minority.push_back(machine);
+  }
+  Duration at = seconds(3) + random.duration(seconds(0), seconds(3));
+  const Duration spread = random.chance(60) ? seconds(1) : seconds(25);
+  int times = random.chance(70) ? 1 : random.number(2, 3);
+  for (int machine : minority) {
+    for (int i = 0; i < times; ++i) {
+      Fault fault = lose_machine_of(random, machine, size);
+      fault.at = at + random.duration(Duration::zero(), i == 0 ? spread : seconds(30));
+      scenario.faults.push_back(fault);
+    }
+  }
+  std::ranges::sort(scenario.faults, {}, &Fault::at);
+  for (const Fault& fault : scenario.faults) {
+    bool passes = fault.lasts < std::chrono::hours(1);
+    scenario.faults_end =
+        std::max(scenario.faults_end, fault.at + (passes ? fault.lasts : Duration::zero()));
+  }
   return scenario;
 }
 
@@ -596,6 +695,7 @@ void deafen(std::uint64_t seed, Scenario& scenario) {
 }  // namespace
 
 Scenario make_scenario(std::uint64_t seed, int nodes) {
+  if (seed >= kFirstMinoritySeed) return make_minority_scenario(seed);
   if (seed >= kFirstFoundSeed) return make_found_again_scenario(seed);
   if (seed >= kFirstDeafSeed) {
     constexpr std::uint64_t kFirst[] = {0, kFirstStandInSeed, kFirstDaemonsSeed};
@@ -694,6 +794,7 @@ std::string to_string(const Scenario& scenario) {
          (scenario.daemons > 0 ? ", " + std::to_string(scenario.daemons) + " ddpds" : "") +
          (scenario.is_undisturbed ? ", undisturbed" : "") +
          (scenario.is_found_again ? ", found again" : "") +
+         (scenario.is_minority_lost ? ", some are lost" : "") +
          (scenario.has_registry ? ", registry" : "") + (scenario.is_one_loss ? ", one loss" : "") +
          (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +

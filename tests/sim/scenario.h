@@ -90,6 +90,10 @@ struct Scenario {
   // The endpoint's machine is lost for good, and then agents are killed and started again, which
   // find the run where it is: all that are left succeed.
   bool is_found_again = false;
+  // Fewer than half of the machines are lost, for good or for a while, in whichever ways; the nodes
+  // of all others succeed.
+  bool is_minority_lost = false;
+  std::vector<int> minority;
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
@@ -139,6 +143,9 @@ inline constexpr std::uint64_t kFirstDeafSeed = 70'000'000;
 
 // And from here on of runs whose endpoint is gone for good, with agents that are started again.
 inline constexpr std::uint64_t kFirstFoundSeed = 80'000'000;
+
+// And from here on of runs that lose fewer than half of their nodes.
+inline constexpr std::uint64_t kFirstMinoritySeed = 90'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

@@ -19,6 +19,7 @@ World::World(Scenario scenario_, bool is_traced_)
       random(scenario.seed),
       machines(static_cast<std::size_t>(scenario.machines)),
       oracle(*this),
+      majority(*this),
       is_traced(is_traced_) {
   if (!scenario.has_own_clocks) return;
   Random clocks(scenario.seed * 2);
@@ -76,6 +77,9 @@ void World::run() {
   for (const Fault& fault : scenario.faults) {
     time.at(fault.at, [this, fault] { strike(fault); });
   }
+  bool has_majority = scenario.has_stand_ins && scenario.daemons == 0 && !scenario.has_deaf &&
+                      !scenario.is_quorum_chosen && scenario.registry_stalls.empty();
+  if (has_majority) watch_majority();
   const rendezvous::Policy& policy = scenario.nodes.front().policy;
   Duration silence{};
   for (const NodePlan& plan : scenario.nodes) silence = std::max(silence, plan.policy.lease());
@@ -102,6 +106,11 @@ void World::run() {
     }
   }
   oracle.at_the_end();
+}
+
+void World::watch_majority() {
+  majority.look();
+  time.after(milliseconds(100), [this] { watch_majority(); });
 }
 
 bool World::is_all_over() const {
@@ -210,6 +219,10 @@ void World::close(Host* closed) {
   if (host == closed) host = nullptr;
   std::erase_if(stand_ins, [closed](const auto& entry) { return entry.second == closed; });
   if (last_host == closed) last_host = nullptr;
+}
+
+bool World::can_connect(int from, int to) const {
+  return reaches(from, to) && reaches(to, from);
 }
 
 // The end of a process: the kernel closes what it had open, unless that has gone as well.
@@ -524,7 +537,7 @@ void World::knock(Host& from, const std::optional<Endpoint>& place) {
   Host* there = at(place);
   if (there == &from) return;
   const bool is_heard = there != nullptr && !there->process().is_frozen &&
-                        reaches(from.process().machine, there->process().machine);
+                        can_connect(from.process().machine, there->process().machine);
   if (!is_heard) {
     if (place || !from.is_in_doubt()) return;
     return time.to(from.process(), milliseconds(500), [&from] {  // it is tried for a while
@@ -539,7 +552,7 @@ void World::knock(Host& from, const Endpoint& place, const std::optional<std::st
   if (!message || there == nullptr || there == &from) return;
   Process& asked = there->process();
   Process& asker = from.process();
-  if (!reaches(asker.machine, asked.machine) || asked.is_frozen) return;
+  if (!can_connect(asker.machine, asked.machine) || asked.is_frozen) return;
   time.after(random.duration(Duration(1000), scenario.max_delay), [=, this, &from, &asked, &asker] {
     if (there->is_closed) return;
     time.to(asked, Duration::zero(), [=, this, &from, &asked, &asker] {

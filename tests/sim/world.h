@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/decide/host_entry.h"
+#include "tests/sim/majority.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/random.h"
 #include "tests/sim/scenario.h"
@@ -111,6 +112,8 @@ class World {
   void close(Host* closed);  // it listens no more, and its connections end
   // Whether what one machine sends arrives at the other.
   bool reaches(int from, int to) const;
+  // Whether a new connection comes about.
+  bool can_connect(int from, int to) const;
   void exit(Process& process, bool tells);
 
   Process& add_process(const std::string& name, int machine);
@@ -152,12 +155,14 @@ class World {
   std::vector<rendezvous::HostEntry> registry;       // by generation, from 1
   std::set<std::pair<int, std::uint16_t>> prepared;  // ports that listen and do not answer yet
   Oracle oracle;
+  Majority majority;
   std::set<const Node*> cancelled;  // all of them by one event
   Duration cancelled_at{};
   bool is_traced = false;
   bool is_late = false;  // what a host is seen to do has been held back: it waited for the registry
 
  private:
+  void watch_majority();
   Duration delay(const Wire& wire);
   void start(const NodePlan& plan);
   void start_daemon(int machine);
