@@ -71,8 +71,10 @@ constexpr std::array kByWords = {
         "Received data size doesn't match",
         "the ranks' tensors differ in size in that collective, or they are in different ones: "
         "print the shapes before it on each rank (TORCH_DISTRIBUTED_DEBUG=DETAIL names them where "
-        "no DistributedDataParallel over Gloo is used: torch 2.15 crashes in it then); a C++ "
-        "program, with all ranks on one node, where shared memory names them"},
+        "no DistributedDataParallel over Gloo is used: torch 2.15 crashes in it then; in a C++ "
+        "program always)"},
+    Advice{"the ranks do not call the same",
+           "correct the rank whose collective differs: its last words above name both"},
     Advice{"Detected mismatch between collectives",
            "correct the rank whose collective differs: its last words above name both"},
     Advice{"as the module name.", "give -m the module's name as Python says, or leave out -m"},

@@ -345,6 +345,11 @@ TEST_SUITE("agent/report/job_report") {
         "  what():  [enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. 500 vs 4. "
         "Received data size doesn't match expected size.\n";
     CHECK(next_step({.failures = {failure}}).find("TORCH_DISTRIBUTED_DEBUG") != std::string::npos);
+    failure.stderr_tail =
+        "train: all_reduce: the ranks do not call the same: rank 0 called all_reduce (sum) of "
+        "Float "
+        "[2, 3]; rank 1 called all_reduce (sum) of Float [3, 2]\n";
+    CHECK(next_step({.failures = {failure}}).starts_with("correct the rank whose collective "));
     for (const char* words : {"RuntimeError: Connection closed by peer [10.0.0.2]:4711.\n",
                               "ncclRemoteError: A call failed.\n"}) {
       failure.stderr_tail = words;

@@ -46,19 +46,17 @@ inline worker::WorkerEnv env_of(int rank, int world_size, std::uint16_t port) {
 }
 
 // Runs `body` as the `ranks` of a world of `world_size`, each in a thread of its own, and returns
-// what went wrong on each, "" where nothing did.  The time-out keeps a hang from lasting.
-inline std::vector<std::string> run_ranks(
-    const std::vector<int>& ranks, int world_size, const std::function<void(ProcessGroup)>& body,
-    std::chrono::milliseconds timeout = std::chrono::seconds(60),
-    const std::optional<std::string>& backend = std::nullopt) {
+// what went wrong on each, "" where nothing did.
+inline std::vector<std::string> run_ranks(const std::vector<int>& ranks, int world_size,
+                                          const ProcessGroupOptions& options,
+                                          const std::function<void(ProcessGroup)>& body) {
   StoreHost host;
   std::vector<std::string> problems(ranks.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        body(init_process_group({.backend = backend, .timeout = timeout},
-                                env_of(ranks[i], world_size, host.port())));
+        body(init_process_group(options, env_of(ranks[i], world_size, host.port())));
       } catch (const c10::Error& error) {
         problems[i] = error.what_without_backtrace();
       } catch (const std::exception& error) {
@@ -68,6 +66,15 @@ inline std::vector<std::string> run_ranks(
   }
   for (std::thread& thread : threads) thread.join();
   return problems;
+}
+
+// The same; the time-out keeps a hang from lasting.
+inline std::vector<std::string> run_ranks(
+    const std::vector<int>& ranks, int world_size, const std::function<void(ProcessGroup)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(60),
+    const std::optional<std::string>& backend = std::nullopt) {
+  return run_ranks(ranks, world_size, ProcessGroupOptions{.backend = backend, .timeout = timeout},
+                   body);
 }
 
 inline std::vector<std::string> run_ranks(int world_size,

@@ -79,6 +79,9 @@ void DataParallelEngine::before_forward() {
 // What the ranks do together before a forward with gradients.
 void DataParallelEngine::meet_before_forward() {
   impl_->group.peer_failures().check();
+  if (impl_->sync && !impl_->join) {
+    impl_->group.compare_call("the forward of a DistributedDataParallel");
+  }
   if (impl_->sync) {
     impl_->reducer.prepare_for_forward();
   } else {

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
 
+#include "worker/ddp/collectives.h"
 #include "worker/ddp/left_out_report.h"
 #include "worker/ddp/reducer_compat.h"
 
@@ -222,7 +223,10 @@ void GradientReducer::reduce_zeros() {
   if (config_.searches_unused) {
     // Nothing of this rank's was used.  (Python's join() sends what the last reduction left in the
     // map, so that a parameter which no forward uses any more gets gradients of zero.)
-    group_.all_reduce(at::zeros_like(reducer_->get_local_used_map_on_device()));
+    // Over the bare group, as the others' Reducers do it: check_collectives sees neither.
+    complete(start_all_reduce(*group_.c10d(),
+                              at::zeros_like(reducer_->get_local_used_map_on_device()),
+                              ReduceOp::Sum, Caller::Waits));
   }
   reducer_->push_rebuilt_params_for_all_indices();
 }

@@ -58,6 +58,7 @@ struct GroupPlan {
   std::chrono::milliseconds timeout;
   std::string name;
   worker::Lookup variable;  // the process's environment
+  bool check_collectives = false;
 };
 
 // The worker store: the agent's where it hosts one, else rank 0's own.

@@ -231,6 +231,10 @@ std::string PeerFailures::gone() const {
   return seen;
 }
 
+std::string PeerFailures::gone_ranks() const {
+  return has_liveness_ ? gone() : "";
+}
+
 std::string PeerFailures::diagnose(const std::string& problem) {
   std::map<int, std::string> left_out = reports(kLeftOut);
   if (!left_out.empty()) return left_out_sentence(left_out) + " (" + problem + ")";
@@ -245,7 +249,7 @@ std::string PeerFailures::diagnose(const std::string& problem) {
            " gave up after " + format_seconds(timeout_) + " (" + problem + ")";
   }
   if (!is_timeout(problem)) {
-    const std::string ended = has_liveness_ && is_of_transport(problem) ? gone() : "";
+    const std::string ended = is_of_transport(problem) ? gone_ranks() : "";
     return ended.empty() ? problem : ended + " (" + problem + ")";
   }
   std::string missing = missing_after_timeout();

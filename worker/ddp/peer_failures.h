@@ -61,6 +61,9 @@ class PeerFailures {
   // not come (up to 5 s).
   std::string diagnose(const std::string& problem);
 
+  // "rank 1 of 2 has ended or left the group"; "" when none is seen, which takes up to 2 s.
+  std::string gone_ranks() const;
+
  private:
   std::map<int, std::string> reports(const char* kind) const;
   std::string missing_after_timeout();

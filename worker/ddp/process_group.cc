@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "store/base/number.h"
+#include "worker/ddp/call_check.h"
 #include "worker/ddp/collectives.h"
 #include "worker/ddp/diagnosing_group.h"
 #include "worker/ddp/environment.h"
@@ -53,6 +54,10 @@ std::chrono::milliseconds timeout_of(const std::optional<std::chrono::millisecon
                    std::to_string(kMaxSeconds));
   }
   return std::chrono::seconds(*seconds);
+}
+
+bool checks_collectives(const std::optional<bool>& asked) {
+  return asked.value_or(CallCheck::is_asked_for(environment_variable("TORCH_DISTRIBUTED_DEBUG")));
 }
 
 std::string known_backend(const std::string& backend) {
@@ -98,9 +103,31 @@ struct ProcessGroup::Impl {
   at::Device device = at::kCPU;
   std::uint64_t barrier_count = 0;
   std::uint64_t subgroup_count = 0;
+  std::unique_ptr<CallCheck> call_check;  // null unless the ranks' calls are compared
+
+  // Once `connections` has a store of the group's own.
+  void connect() {
+    if (plan.check_collectives) CallCheck::ask(*connections.store);
+    connect_group(connections, plan);
+    if (!connections.gpus.empty()) device = connections.gpus[0];
+    agree_on_call_check();
+  }
+
+  // When all ranks have asked, or not.
+  void agree_on_call_check() {
+    call_check = CallCheck::agreed(connections.store, plan.env.rank, plan.env.world_size,
+                                   plan.timeout, connections.peer_failures);
+  }
 
   c10d::ProcessGroup& group() const { return *connections.group; }
   PeerFailures& peer_failures() const { return *connections.peer_failures; }
+
+  // Throws unless all ranks are about to call `name` with such arguments, where that is compared.
+  template <class... Args>
+  void compare(const char* name, const Args&... args) const {
+    if (!call_check) return;
+    diagnosed(name, peer_failures(), [&] { call_check->compare(call_of(name, args...)); });
+  }
 
   // Starts a collective, whose handle calls it `name`.
   template <class Start>
@@ -220,6 +247,7 @@ void ProcessGroup::barrier() {
   Impl& group = alive();
   std::string prefix = "barrier/" + std::to_string(group.barrier_count);
   c10d::Store& store = *group.connections.store;
+  group.compare("barrier");
   guarded("barrier", [&] {
     group.peer_failures().check_collective();
     store_barrier(store, prefix, rank(), world_size(), group.plan.timeout);
@@ -232,31 +260,37 @@ void ProcessGroup::barrier() {
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) {
+  alive().compare("all_reduce", tensor, op);
   alive().complete("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_reduce_async(at::Tensor tensor, ReduceOp op) {
+  alive().compare("all_reduce", tensor, op);
   return alive().begin("all_reduce", [&](c10d::ProcessGroup& group) {
     return start_all_reduce(group, tensor, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce(at::Tensor tensor, int root, ReduceOp op) {
+  alive().compare("reduce", tensor, op, root);
   alive().complete("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_async(at::Tensor tensor, int root, ReduceOp op) {
+  alive().compare("reduce", tensor, op, root);
   return alive().begin("reduce", [&](c10d::ProcessGroup& group) {
     return start_reduce(group, tensor, root, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::broadcast(at::Tensor tensor, int root) {
+  alive().compare("broadcast", tensor, std::nullopt, root);
   alive().complete("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
+  alive().compare("broadcast", tensor, std::nullopt, root);
   return alive().begin("broadcast", [&](c10d::ProcessGroup& group) {
     return start_broadcast(group, tensor, root, Caller::GoesOn);
   });
@@ -264,61 +298,72 @@ AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
   Impl& group = alive();
+  group.compare("broadcast", tensors, root);
   group.run("broadcast", [&](c10d::ProcessGroup&) {
     c10d::broadcast_coalesced(group.connections.group, tensors, kCoalesceBytes, root);
   });
 }
 std::vector<at::Tensor> ProcessGroup::all_gather(const at::Tensor& tensor) {
+  alive().compare("all_gather", tensor);
   return alive().complete("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_gather_async(const at::Tensor& tensor) {
+  alive().compare("all_gather", tensor);
   return alive().begin("all_gather", [&](c10d::ProcessGroup& group) {
     return start_all_gather(group, tensor, Caller::GoesOn);
   });
 }
 std::vector<at::Tensor> ProcessGroup::gather(const at::Tensor& tensor, int root) {
+  alive().compare("gather", tensor, std::nullopt, root);
   return alive().complete("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::gather_async(const at::Tensor& tensor, int root) {
+  alive().compare("gather", tensor, std::nullopt, root);
   return alive().begin("gather", [&](c10d::ProcessGroup& group) {
     return start_gather(group, tensor, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root) {
+  alive().compare("scatter", output, std::nullopt, root);
   alive().complete("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::scatter_async(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                       int root) {
+  alive().compare("scatter", output, std::nullopt, root);
   return alive().begin("scatter", [&](c10d::ProcessGroup& group) {
     return start_scatter(group, output, inputs, root, Caller::GoesOn);
   });
 }
 void ProcessGroup::reduce_scatter(at::Tensor output, const std::vector<at::Tensor>& inputs,
                                   ReduceOp op) {
+  alive().compare("reduce_scatter", output, op);
   alive().complete("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::reduce_scatter_async(at::Tensor output,
                                              const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  alive().compare("reduce_scatter", output, op);
   return alive().begin("reduce_scatter", [&](c10d::ProcessGroup& group) {
     return start_reduce_scatter(group, output, inputs, op, Caller::GoesOn);
   });
 }
 void ProcessGroup::all_to_all(std::vector<at::Tensor> outputs,
                               const std::vector<at::Tensor>& inputs) {
+  alive().compare("all_to_all", outputs, inputs);
   alive().complete("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::Waits);
   });
 }
 AsyncWork ProcessGroup::all_to_all_async(std::vector<at::Tensor> outputs,
                                          const std::vector<at::Tensor>& inputs) {
+  alive().compare("all_to_all", outputs, inputs);
   return alive().begin("all_to_all", [&](c10d::ProcessGroup& group) {
     return start_all_to_all(group, outputs, inputs, Caller::GoesOn);
   });
@@ -342,16 +387,20 @@ AsyncWork ProcessGroup::recv_async(at::Tensor tensor, int from, int tag) {
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
   if (world_size() == 1) return text;
+  alive().compare("broadcast_text", root);
   return alive().run("broadcast",
                      [&](auto& group) { return ddp::broadcast_text(group, text, root); });
 }
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) {
+  alive().compare("all_gather_text");
   return alive().run("all_gather", [&](auto& group) { return ddp::all_gather_text(group, text); });
 }
 std::vector<std::string> ProcessGroup::gather_text(const std::string& text, int root) {
+  alive().compare("gather_text", root);
   return alive().run("gather", [&](auto& group) { return ddp::gather_text(group, text, root); });
 }
 std::string ProcessGroup::scatter_text(const std::vector<std::string>& texts, int root) {
+  alive().compare("scatter_text", root);
   return alive().run("scatter", [&](auto& group) { return ddp::scatter_text(group, texts, root); });
 }
 void ProcessGroup::send_text(const std::string& text, int to, int tag) {
@@ -359,6 +408,10 @@ void ProcessGroup::send_text(const std::string& text, int to, int tag) {
 }
 std::string ProcessGroup::recv_text(int from, int tag) {
   return alive().run("recv", [&](auto& group) { return ddp::recv_text(group, from, tag); });
+}
+
+void ProcessGroup::compare_call(const char* words) const {
+  alive().compare(words);
 }
 
 void ProcessGroup::abort() {
@@ -372,6 +425,7 @@ void ProcessGroup::abort() {
 }
 
 void ProcessGroup::throw_first_problem(const std::string& problem) {
+  alive().compare("throw_first_problem");
   const std::string first = alive().run("throw_first_problem", [&](c10d::ProcessGroup& group) {
     return first_problem(group, problem);
   });
@@ -405,7 +459,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
                 .devices = options.devices,
                 .timeout = timeout_of(options.timeout),
                 .name = options.name,
-                .variable = environment_variable};
+                .variable = environment_variable,
+                .check_collectives = checks_collectives(options.check_collectives)};
   ignore_broken_pipes();
   if (!options.devices.empty() && impl->plan.backend != "nccl") {
     throw DdpError("devices are for the backend 'nccl', and this one is '" + impl->plan.backend +
@@ -421,9 +476,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options, const worker
     connections.liveness = open_liveness_socket(env);
     connections.store = c10::make_intrusive<c10d::PrefixStore>(
         join_generation(*store, env.rank, env.world_size, impl->plan.timeout), store);
-    connect_group(connections, impl->plan);
+    impl->connect();
   });
-  if (!connections.gpus.empty()) impl->device = connections.gpus[0];
   return ProcessGroup(std::move(impl));
 }
 
@@ -449,9 +503,8 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
     connections.store = c10::make_intrusive<c10d::PrefixStore>("subgroup_" + std::to_string(number),
                                                                another_connection(store()));
     connections.liveness = open_liveness_socket(env());
-    connect_group(connections, impl->plan);
+    impl->connect();
   });
-  if (!connections.gpus.empty()) impl->device = connections.gpus[0];
   return ProcessGroup(std::move(impl));
 }
 
@@ -467,6 +520,7 @@ ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
   plan.timeout = timeout_of(options.timeout);
   plan.name = "adopted";
   plan.variable = environment_variable;
+  plan.check_collectives = checks_collectives(std::nullopt);
   impl->device = options.device;
   GroupConnections& connections = impl->connections;
   guarded("adopt_process_group", [&] {
@@ -480,6 +534,9 @@ ProcessGroup adopt_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                                plan.env.world_size, plan.timeout);
     connections.cpu_backend = group->getBackend(c10::DeviceType::CPU)->getBackendName();
     connections.group = std::move(group);
+    if (plan.check_collectives) CallCheck::ask(*connections.store);
+    store_barrier(*connections.store, "adopted", plan.env.rank, plan.env.world_size, plan.timeout);
+    impl->agree_on_call_check();
   });
   return ProcessGroup(std::move(impl));
 }

@@ -55,6 +55,15 @@ struct ProcessGroupOptions {
   // Tells the groups of one program apart in the store.  All ranks give the same.  A name can be
   // used again, by all ranks in the same order: that makes another group.
   std::string name = "default";
+
+  // For debugging: compares what the ranks call, before anything is sent, and where they call
+  // different collectives, or one of tensors of different shapes or dtypes, every rank throws a
+  // DdpError that has the calls of all, and the group goes on.  Of the collectives of this class
+  // and of barrier(), and of the forwards of DistributedDataParallel that synchronise; not of
+  // messages between two ranks.  Each then costs some requests to the store by every rank.  Unset:
+  // if the variable TORCH_DISTRIBUTED_DEBUG is DETAIL, as in Python.  One rank that asks for it is
+  // enough.
+  std::optional<bool> check_collectives;
 };
 
 struct SubgroupOptions {
@@ -233,6 +242,10 @@ class ProcessGroup {
 
   // For the runtime itself: the failures that ranks report to each other.
   PeerFailures& peer_failures() const;
+
+  // For the runtime itself: what this rank does next with all others, as check_collectives compares
+  // it.
+  void compare_call(const char* words) const;
 
  private:
   struct Impl;
