@@ -274,15 +274,24 @@ TEST_SUITE("ddp/data_parallel") {
   }
 
   TEST_CASE("an optimizer may zero gradients that are views into buckets") {
-    for (const bool set_to_none : {true, false}) {
+    for (int i = 0; i < 8; ++i) {
+      const bool set_to_none = (i & 1) != 0, is_lazy = (i & 2) != 0, is_static = (i & 4) != 0;
+      CAPTURE(set_to_none);
+      CAPTURE(is_lazy);
+      CAPTURE(is_static);
       on_ranks(2, [&](ProcessGroup group) {
         torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
-        DistributedDataParallel<torch::nn::Sequential> model(
-            net, group, {.gradient_as_bucket_view = true, .bucket_cap_bytes = 16});
+        DistributedDataParallel<torch::nn::Sequential> model(net, group,
+                                                             {.static_graph = is_static,
+                                                              .gradient_as_bucket_view = true,
+                                                              .bucket_cap_bytes = 16,
+                                                              .lazy_bucket_allocation = is_lazy});
         torch::optim::SGD optimizer(net->parameters(), 0.1);
         for (int step = 0; step < 4; ++step) {
           optimizer.zero_grad(set_to_none);
-          model(torch::full({1, 3}, group.rank() + 1.0)).sum().backward();
+          model.accumulate(step == 2 ? 2 : 1, [&](int) {
+            return model(torch::full({1, 3}, group.rank() + 1.0)).sum();
+          });
           torch::Tensor gradient = net->parameters()[3].grad();
           expect(torch::equal(gradient, torch::ones({2})), "the gradient is the mean");
           optimizer.step();

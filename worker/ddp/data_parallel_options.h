@@ -40,8 +40,7 @@ struct DataParallelOptions {
   bool static_graph = false;
 
   // Keeps each gradient inside its bucket rather than in memory of its own: saves that memory and a
-  // copy.  With lazy_bucket_allocation as well, zero the gradients with zero_grad() of this class:
-  // LibTorch's optimizers throw on such gradients ("Can't detach views in-place").
+  // copy.
   bool gradient_as_bucket_view = false;
 
   // Bytes of gradients reduced together.  Larger buckets use the network better and overlap less.

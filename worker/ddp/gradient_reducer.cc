@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -36,6 +37,17 @@ struct PassThrough : torch::autograd::Function<PassThrough> {
 // views of its buckets out as gradients, and LibTorch's optimizers call detach_() on gradients,
 // which refuses a view that autograd knows.
 using WithoutViewTracking = at::AutoDispatchBelowADInplaceOrView;
+
+// Makes the gradients of `parameters` that autograd knows as views tensors of their own, in the
+// same memory.  Buckets that are allocated during a backward pass are beyond WithoutViewTracking.
+void forget_views(const std::vector<at::Tensor>& parameters) {
+  WithoutViewTracking guard;
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (gradient.defined() && gradient.is_view() && !gradient.grad_fn())
+      gradient = gradient.alias();
+  }
+}
 
 // `count` in the form in which the Reducer asks for it.
 c10::intrusive_ptr<c10d::Work> divisor(std::size_t count) {
@@ -169,6 +181,11 @@ void GradientReducer::ignore_backward() {
 void GradientReducer::pass_ended(const std::vector<std::size_t>& missing) {
   if (awaits_first_step()) reducer_->delay_all_reduce();
   has_reduced_ = true;
+  if (options_.lazy_bucket_allocation && options_.gradient_as_bucket_view) {
+    // After the Reducer's own work at the end of the pass, which is queued by now.
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [parameters = config_.parameters] { forget_views(parameters); });
+  }
   if (left_out_) left_out_(missing);
 }
 
