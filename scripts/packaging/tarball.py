@@ -12,8 +12,8 @@ from steps import project_version, say, source_time
 
 SLURM = ("ddprun-sbatch", "ddprun-srun")  # programs, which read options.sh beside them
 DOCUMENTS = ("README.md", "CHANGELOG.md", "SECURITY.md", "cli/OPTIONS.md", "cli/DDPD.md", "worker/ENVIRONMENT.md",
-             "worker/ddp/README.md", "worker/checkpoint/CHECKPOINTS.md", "scripts/slurm/README.md",
-             "scripts/packaging/README.md", "agent/REPORT.md")
+             "worker/ddp/README.md", "worker/ddp/TUTORIAL.md", "worker/checkpoint/CHECKPOINTS.md",
+             "scripts/slurm/README.md", "scripts/packaging/README.md", "agent/REPORT.md")
 
 # Both Environment Modules and Lmod read Tcl.
 MODULE = """\

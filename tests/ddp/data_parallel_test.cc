@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/data_parallel.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -10,6 +13,7 @@
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "worker/ddp/replica_check.h"
+#include "worker/ddp/tensor_file.h"
 
 namespace {
 
@@ -298,6 +302,52 @@ TEST_SUITE("ddp/data_parallel") {
         }
       });
     }
+  }
+
+  TEST_CASE("device_ids is the module's device, and inputs are moved there") {
+    auto with = [](const std::function<std::vector<at::Device>(int rank)>& device_ids) {
+      return run_ranks(2, [&](ProcessGroup group) {
+        torch::nn::Linear net(3, 2);
+        DDP<torch::nn::Linear> model(net, group, {.device_ids = device_ids(group.rank())});
+        model(torch::ones({1, 3})).sum().backward();
+        expect(problem_of([&] {
+                 model(torch::ones({1, 3}, torch::kMeta));
+               }) == "",
+               "an input from elsewhere is not refused by us");
+      });
+    };
+    for (const std::string& problem : with([](int) { return std::vector<at::Device>{at::kCPU}; }))
+      CHECK(problem.starts_with("Cannot copy out of meta tensor"));
+    const std::string said =
+        "device_ids of rank 1: weight is on cpu, and not on meta: move the module there before it "
+        "is wrapped";
+    CHECK(with([](int rank) {
+            return std::vector<at::Device>{rank == 0 ? at::kCPU : at::kMeta};
+          }) == std::vector<std::string>{said, said});
+    const std::string two =
+        "device_ids has 2 devices: give the one of the module, or none if it is on several";
+    CHECK(with([](int) { return std::vector<at::Device>(2, at::kCPU); }) ==
+          std::vector<std::string>{two, two});
+    CHECK(with([](int rank) {
+            return std::vector<at::Device>(rank == 0 ? std::size_t{1} : 0, at::kCPU);
+          })[0]
+              .find("device_ids=1") != std::string::npos);
+  }
+
+  TEST_CASE("a wrapped module is saved under Python's names, and loaded into another") {
+    const auto path = std::filesystem::temp_directory_path() /
+                      ("ddprun-wrapped-" + std::to_string(::getpid()) + ".pt");
+    on_ranks(2, [&](ProcessGroup group) {
+      torch::nn::Linear net(3, 2), other(3, 2);
+      DDP<torch::nn::Linear> model(net, group), loaded(other, group);
+      if (group.rank() == 0) save_tensors(path, model_tensors(model), TensorFormat::Pt);
+      group.barrier();
+      expect(load_tensors(path).begin()->first == "module.bias", "the names begin as Python's do");
+      load_model(loaded, path);
+      expect(torch::equal(net->weight, other->weight), "the values are the same");
+      group.barrier();
+    });
+    std::filesystem::remove(path);
   }
 
   TEST_CASE("a rank of weight 0 adds nothing, though its loss or its gradients are NaN") {

@@ -82,6 +82,14 @@ class Examples(unittest.TestCase):
     def test_model_parallel_ddp(self):
         self.compare_with_twin("model_parallel_ddp", steps=list(range(1, 11)))
 
+    def test_tutorial_demos(self):
+        said = self.run_ok([PROGRAMS / "tutorial_demos"])
+        for demo in ["basic DDP", "DDP checkpoint", "DDP with model parallel"]:
+            self.assertIn(f"Running {demo} example on rank 0.", said)
+        self.assertIn("rank 0 has loaded what rank 0 has saved", said)
+        said = self.run_ok([PROGRAMS / "tutorial_demos", "checkpoint"])
+        self.assertNotIn("basic", said)
+
     def test_char_lm(self):
         said = self.run_ok([PROGRAMS / "char_lm", "40"])
         found = losses(said)

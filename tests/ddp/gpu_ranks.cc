@@ -36,13 +36,14 @@ void train(ddp::ProcessGroup group) {
   for (bool views : {false, true}) {
     torch::nn::Sequential net = make_net(device), reference = make_net(device);
     ddp::DistributedDataParallel<torch::nn::Sequential> model(
-        net, group, {.gradient_as_bucket_view = views, .bucket_cap_bytes = 256});
+        net, group,
+        {.device_ids = {device}, .gradient_as_bucket_view = views, .bucket_cap_bytes = 256});
     torch::optim::SGD optimizer(net->parameters(), 0.1), other(reference->parameters(), 0.1);
     for (int step = 0; step < kSteps; ++step) {
       torch::Tensor x = torch::full({4, 6}, 0.1 * (group.rank() + 1) + step, device);
       model.zero_grad();
       reference->zero_grad();
-      model(x).square().mean().backward();
+      model(x.cpu()).square().mean().backward();  // device_ids brings it back
       reference->forward(x).square().mean().backward();
       for (std::size_t i = 0; i < net->parameters().size(); ++i) {
         torch::Tensor mean = reference->parameters()[i].grad();

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <deque>
 
 #include "worker/ddp/buffer_sync.h"
 #include "worker/ddp/gradient_mute.h"
@@ -30,7 +31,8 @@ struct DataParallelEngine::Impl {
   GradientMute mute{module};
   std::optional<Join> join;
   bool sync = true;
-  bool is_lowered_here = false;  // by the forward at hand
+  bool is_lowered_here = false;   // by the forward at hand
+  std::deque<at::Tensor> inputs;  // of the forward at hand, on the module's device
 };
 
 DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module,
@@ -42,6 +44,7 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
   const SyncedModule synced(module, options.ignored);
   group.barrier();  // names a rank that does not come, which a collective cannot
   verify_same_modules(group, synced, options);
+  verify_device(group, synced, options.device_ids);
   const ReducerConfig config = reducer_config(synced, options);
   init_module_states(group, synced, options.init_sync);
   std::unique_ptr<LowPrecision> low;
@@ -95,10 +98,16 @@ void DataParallelEngine::meet_before_forward() {
 }
 
 at::Tensor* DataParallelEngine::input(const at::Tensor& tensor) {
-  return impl_->low ? &impl_->low->input(tensor) : nullptr;
+  at::Tensor* moved = nullptr;
+  if (!impl_->options.device_ids.empty()) {
+    const at::Device device = impl_->options.device_ids[0];
+    moved = &impl_->inputs.emplace_back(tensor.defined() ? tensor.to(device) : tensor);
+  }
+  return impl_->low ? &impl_->low->input(moved ? *moved : tensor) : moved;
 }
 
 void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
+  impl_->inputs.clear();
   if (impl_->low) impl_->low->after_forward();
   if (!at::GradMode::is_enabled()) {
     if (impl_->is_lowered_here) impl_->low->raise();
@@ -113,6 +122,7 @@ void DataParallelEngine::after_forward(std::vector<at::Tensor>& outputs) {
 }
 
 void DataParallelEngine::abandon_forward() {
+  impl_->inputs.clear();
   if (!impl_->low) return;
   impl_->low->after_forward();
   if (impl_->is_lowered_here) impl_->low->raise();

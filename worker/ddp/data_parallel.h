@@ -266,7 +266,7 @@ class DistributedDataParallel : public torch::nn::Module {
   BucketLayout bucket_layout() { return engine_->bucket_layout(); }
 
  private:
-  // `arg`, or a cast one, in the same form.
+  // `arg`, or a cast or moved one, in the same form.
   template <class Arg>
   Arg&& input(std::remove_reference_t<Arg>& arg) {
     if constexpr (std::is_same_v<std::remove_cvref_t<Arg>, at::Tensor>) {

@@ -3,6 +3,8 @@
 // What a program may choose about DistributedDataParallel and its join().
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +17,12 @@
 namespace ddprun::ddp {
 
 struct DataParallelOptions {
+  // As Python's device_ids=[rank]: the one device of the whole module, such as group.device().
+  // Construction throws on every rank if a parameter or buffer is elsewhere, and forward() moves
+  // the tensors that are given to it directly there.  Empty, as it must be for a module in parts on
+  // several devices: nothing is moved.
+  std::vector<at::Device> device_ids{};
+
   // Gives every rank rank 0's parameters and buffers at construction, and the strides of its
   // parameters.  Without it the ranks must have made equal ones themselves.
   bool init_sync = true;

@@ -45,6 +45,7 @@ std::string described(const std::optional<MixedPrecision>& options) {
 
 std::string described(const DataParallelOptions& options) {
   return "options init_sync=" + std::to_string(options.init_sync) +
+         " device_ids=" + std::to_string(options.device_ids.size()) +
          " broadcast_buffers=" + std::to_string(options.broadcast_buffers) +
          " find_unused_parameters=" + std::to_string(options.find_unused_parameters) +
          " static_graph=" + std::to_string(options.static_graph) +
@@ -71,6 +72,18 @@ Description describe(const SyncedModule& module, const DataParallelOptions& opti
   return lines;
 }
 
+// "" when all of it is on `device`.
+std::string elsewhere(const SyncedModule& module, at::Device device) {
+  std::vector<NamedTensor> items = module.parameters();
+  for (NamedTensor& item : module.buffers()) items.push_back(std::move(item));
+  for (const NamedTensor& item : items) {
+    if (item.tensor.device() == device) continue;
+    return item.name + " is on " + item.tensor.device().str() + ", and not on " + device.str() +
+           ": move the module there before it is wrapped";
+  }
+  return "";
+}
+
 void append(std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& items) {
   for (const NamedTensor& item : items) tensors.push_back(item.tensor.detach());
 }
@@ -80,6 +93,18 @@ void append(std::vector<at::Tensor>& tensors, const std::vector<NamedTensor>& it
 void verify_same_modules(ProcessGroup& group, const SyncedModule& module,
                          const DataParallelOptions& options) {
   verify_same(group, "modules", describe(module, options));
+}
+
+void verify_device(ProcessGroup& group, const SyncedModule& module,
+                   const std::vector<at::Device>& device_ids) {
+  if (device_ids.empty()) return;
+  if (device_ids.size() > 1) {
+    throw DdpError("device_ids has " + std::to_string(device_ids.size()) +
+                   " devices: give the one of the module, or none if it is on several");
+  }
+  const std::string problem = elsewhere(module, device_ids[0]);
+  group.throw_first_problem(
+      problem.empty() ? "" : "device_ids of rank " + std::to_string(group.rank()) + ": " + problem);
 }
 
 void init_module_states(ProcessGroup& group, const SyncedModule& module, bool init_sync) {

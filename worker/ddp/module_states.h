@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <optional>
+#include <vector>
 
 #include "worker/ddp/data_parallel_options.h"
 #include "worker/ddp/process_group.h"
@@ -18,6 +19,12 @@ namespace ddprun::ddp {
 // else throws the same DdpError on every rank, which names the first difference.
 void verify_same_modules(ProcessGroup& group, const SyncedModule& module,
                          const DataParallelOptions& options);
+
+// Returns if the module of every rank is on the one device that this rank gives; for none, at once.
+// Else throws the same DdpError on every rank, which names the first tensor that is elsewhere.  All
+// ranks give as many, which verify_same_modules() has compared.
+void verify_device(ProcessGroup& group, const SyncedModule& module,
+                   const std::vector<at::Device>& device_ids);
 
 // Returns when the parameters of all ranks lie in memory alike and, with `init_sync`, all ranks
 // hold rank 0's parameters and buffers.  Throws as agree_on_memory_order() does.
