@@ -227,10 +227,12 @@ std::string state_text(const Rank& rank) {
   if (rank.worker == nullptr) return state;
   std::string process = text(*rank.worker, "process");
   if (state != "training") return state;
-  if (process == "D") return "in D state";
+  // At one look any read from a disk is that, so it does not stand for what was seen for long.
+  const std::string in_d_state = process == "D" ? "in D state" : "";
   if (process == "T" || process == "t") return "stopped";
   if (has_ended(*rank.worker)) return "ended";
-  return is_slow(rank) ? "slow" : state;
+  if (is_slow(rank)) return in_d_state.empty() ? "slow" : "slow, " + in_d_state;
+  return in_d_state.empty() ? state : in_d_state;
 }
 
 std::vector<std::string> row_of(const Rank& rank) {

@@ -140,4 +140,21 @@ TEST_SUITE("cli/status_text") {
       return line.find("n1") != std::string::npos && line.find("ended") != std::string::npos;
     }));
   }
+
+  TEST_CASE("a rank that falls behind is slow, whatever the kernel does for it at that moment") {
+    Json page = page_with(0, 0);
+    Json& run = page["runs"][0];
+    run["nodes"][1]["vitals"] =
+        Json::array({Json{{"local_rank", 0}, {"pid", 7}, {"process", "D"}}});
+    auto shows = [&](const std::string& state) {
+      Lines lines = rank_lines(page, "");
+      return std::ranges::any_of(lines, [&](const std::string& line) {
+        return line.find(" n1 ") != std::string::npos && line.find(state) != std::string::npos;
+      });
+    };
+    CHECK(shows("  in D state"));
+    CHECK_FALSE(shows("slow"));
+    run["slow"] = Json::array({Json{{"rank", 1}, {"host", "n1"}, {"why", "x"}}});
+    CHECK(shows("  slow, in D state"));
+  }
 }

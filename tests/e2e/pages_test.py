@@ -426,7 +426,7 @@ done
         self.assertEqual([(one["rank"], one["host"]) for one in run["slow"]], [(3, run["nodes"][1]["host"])])
         line = rf"slow: rank 3 \({run['nodes'][1]['host']}\) is .* behind: it is at step \d+, the others at \d+"
         self.assertRegex(self.ddpctl("status", f"127.0.0.1:{self.port}"), line)
-        self.assertRegex(self.ddpctl("ranks", f"127.0.0.1:{self.port}"), r"(?m)^3 +\S+ +slow ")
+        self.assertRegex(self.ddpctl("ranks", f"127.0.0.1:{self.port}"), r"(?m)^3 +\S+ +slow[ ,]")
         self.until_shown(lambda run: run["slowest"], "the slowest of the run")
         self.assert_all_succeed(*nodes)
         for node in nodes:
