@@ -29,7 +29,13 @@ inline constexpr std::size_t kDoings = 5;
 
 // Why workers were stopped and started again.
 struct RestartCause {
-  enum class Kind : std::uint8_t { Failure, NodeLost, NodeJoined };
+  enum class Kind : std::uint8_t {
+    Failure,
+    NodeLost,
+    NodeCutOff,      // this node or another one, which may have come back
+    RendezvousLost,  // the host or ddpd, or only the connection to it
+    NodeJoined
+  };
 
   Kind kind = Kind::Failure;
   std::string what{};  // of a failure, in a few words: "OOM", "hang", "SIGSEGV", "ValueError"

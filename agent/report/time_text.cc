@@ -32,9 +32,11 @@ Duration cost_of_restarts(const TimeAccount& account) {
                          [](Duration sum, const RestartCost& each) { return sum + each.cost; });
 }
 
-// "2 x OOM on node7", "OOM on node7", "1 lost node".
+// "2 x OOM on node7", "OOM on node7", "1 lost node", "lost rendezvous".
 std::string describe(const RestartCost& restarts) {
   const RestartCause& cause = restarts.cause;
+  if (cause.kind == RestartCause::Kind::RendezvousLost)
+    return (restarts.count > 1 ? std::to_string(restarts.count) + " x " : "") + name_of(cause);
   if (cause.kind != RestartCause::Kind::Failure) return count_of(restarts.count, name_of(cause));
   return (restarts.count > 1 ? std::to_string(restarts.count) + " x " : "") + name_of(cause) +
          (cause.node.empty() ? "" : " on " + cause.node);
@@ -69,6 +71,10 @@ std::string name_of(const RestartCause& cause) {
       return cause.what;
     case RestartCause::Kind::NodeLost:
       return "lost node";
+    case RestartCause::Kind::NodeCutOff:
+      return "cut-off node";
+    case RestartCause::Kind::RendezvousLost:
+      return "lost rendezvous";
     case RestartCause::Kind::NodeJoined:
       return "new node";
   }
