@@ -36,6 +36,9 @@ constexpr auto kPrepareAfter = std::chrono::seconds(1);
 // What the disk may take for copies before the next attempt, or the end, goes on without them.
 constexpr auto kDumpPatience = std::chrono::seconds(5);
 
+// What comes twice within it was sent at once, as by timeout(1): it is told once.
+constexpr auto kOneSending = std::chrono::milliseconds(100);
+
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -308,19 +311,23 @@ void Agent::arm_deadline() {
 
 void Agent::stop_signalled(int signal) {
   timeline_.draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
-  logger_->warn("received {}; {}", process::signal_name(signal),
-                effect_of_stop(state_, config_.core, signal, grace(), clock_().mono));
+  const MonoTime now = clock_().mono;
+  const bool is_repeated = state_.shutdown_signal != 0;
+  const int before = is_repeated ? state_.shutdown_signal : late_signal_;
+  const Duration since_then = now - (is_repeated ? state_.asked_at : late_signal_at_);
+  if (signal != before || since_then >= kOneSending)
+    logger_->warn("received {}; {}", process::signal_name(signal),
+                  effect_of_stop(state_, config_.core, signal, grace(), now));
   bool was_finished = state_.phase == Phase::Finished;
   if (was_finished) {
     late_signal_ = signal;
+    if (before == 0) late_signal_at_ = now;
   } else {
     stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
   }
-  bool is_repeated = state_.shutdown_signal != 0;
-  bool is_same = is_repeated && clock_().mono - state_.asked_at < kOneRequest;
   on(event::ShutdownRequested{signal});
-  if (!was_finished || is_same) return;
-  if (is_repeated || std::exchange(is_leaving_late_, true)) return rendezvous_.close();
+  if (!was_finished || (before != 0 && since_then < kOneRequest)) return;
+  if (before != 0) return rendezvous_.close();
   // It is only hosting for other nodes.
   rendezvous_.leave("was stopped by " + process::signal_name(signal), signal);
 }

@@ -125,9 +125,9 @@ class Agent {
   WallTime attempt_began_{};
   Leftovers leftovers_;
   GuardianWatch guardian_;
-  int late_signal_ = 0;  // came when the run was over
-  bool is_leaving_late_ = false;
-  StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
+  int late_signal_ = 0;        // came when the run was over: the last one
+  MonoTime late_signal_at_{};  // when the first one came
+  StopReasonFile stop_file_;   // says in the stop file why the workers are told to end
   WorkerSignals worker_signals_;
   RunEnding ending_;
   TimeKeeper time_;

@@ -77,7 +77,7 @@ class FakeRendezvous : public rendezvous::Handler {
 // Of the log only the closing lines count here, and what is said after a success.
 class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
-  explicit ClosingLines(Journal& journal) : journal_(journal) {}
+  ClosingLines(Journal& journal, int& stops_told) : journal_(journal), stops_told_(stops_told) {}
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -86,15 +86,18 @@ class ClosingLines : public spdlog::sinks::base_sink<spdlog::details::null_mutex
     if (text.find("had all succeeded") != std::string::npos) journal_.push_back("all succeeded");
     if (text.find("after 1 restart") != std::string::npos) journal_.push_back("say, " + text);
     if (text.find("have succeeded") != std::string::npos) journal_.push_back("say, " + text);
+    if (text.starts_with("received SIGTERM; ")) ++stops_told_;
   }
   void flush_() override {}
   Journal& journal_;
+  int& stops_told_;
 };
 
 // An agent with two workers.
 struct OneNode {
   boost::asio::io_context loop;
   Journal journal;
+  int stops_told = 0;  // lines "received SIGTERM; ..."
   test::FakeWorkers workers{journal};
   FakeRendezvous rendezvous{journal};
   process::Reaper reaper{loop.get_executor()};
@@ -115,19 +118,19 @@ struct OneNode {
     config.workers.command = {"train"};
     config.stop_signals = {SIGTERM};
     config.forward_signals = {SIGUSR1};
-    AgentParts parts{
-        .rendezvous = rendezvous,
-        .workers = workers,
-        .reaper = reaper,
-        .disk = disk,
-        .logger = std::make_shared<spdlog::logger>("", std::make_shared<ClosingLines>(journal)),
-        .sweep = [this](const MonoTime&, process::SweepScope) { return sweep(); },
-        .clock =
-            [this] {
-              Now now = read_clocks();
-              now.mono += later;
-              return now;
-            }};
+    AgentParts parts{.rendezvous = rendezvous,
+                     .workers = workers,
+                     .reaper = reaper,
+                     .disk = disk,
+                     .logger = std::make_shared<spdlog::logger>(
+                         "", std::make_shared<ClosingLines>(journal, stops_told)),
+                     .sweep = [this](const MonoTime&, process::SweepScope) { return sweep(); },
+                     .clock =
+                         [this] {
+                           Now now = read_clocks();
+                           now.mono += later;
+                           return now;
+                         }};
     rendezvous.until_finished = [this]() -> boost::asio::awaitable<void> {
       while (is_finish_slow) co_await may_finish.wait();
     };
@@ -423,13 +426,17 @@ TEST_SUITE("agent/agent") {
       rendezvous.end(0);
       CHECK(done() == "left");
       CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM");
+      CHECK(signal(SIGTERM) == "nothing");
+      CHECK(stops_told == 1);
     }
     SUBCASE("after a signal") {
       CHECK(signal(SIGTERM) == "leave: was stopped by SIGTERM, workers gone, left");
       CHECK(signal(SIGTERM) == "nothing");
-      later = 1s;
+      CHECK(stops_told == 1);
     }
+    later = 1s;
     CHECK(signal(SIGTERM) == "close");
+    CHECK(stops_told == 2);
     is_finish_slow = false;
     may_finish.notify();
     CHECK(done_by_the_end() == "close");
