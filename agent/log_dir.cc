@@ -49,13 +49,10 @@ Result<void> try_to_write(const std::string& folder) {
   std::string path = folder + "/.room";
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return failure(errno, folder);
-  const std::string block(4096, '\n');
-  errno = ENOSPC;
-  bool is_written = ::write(fd, block.data(), block.size()) == static_cast<ssize_t>(block.size());
-  int error = errno;
+  const int error = write_all(fd, std::string(4096, '\n'));
   ::close(fd);
   ::unlink(path.c_str());
-  if (!is_written) return failure(error, folder);
+  if (error != 0) return failure(error, folder);
   return {};
 }
 

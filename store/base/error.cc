@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "store/base/error.h"
 
+#include <cerrno>
 #include <utility>
 
 namespace ddprun {
@@ -44,7 +45,11 @@ std::error_code make_error_code(Errc code) {
 std::string to_string(const Error& error) {
   if (error.context.empty()) return error.code.message();
   if (error.code.category() == ddprun_category()) return error.context;
-  return error.context + ": " + error.code.message();
+  // "File too large" says neither that there is a limit nor whose it is.
+  bool is_past_limit =
+      error.code.category() == std::system_category() && error.code.value() == EFBIG;
+  return error.context + ": " + error.code.message() +
+         (is_past_limit ? " (past the limit of a file's size: ulimit -f)" : "");
 }
 
 Error system_error(int error_number, std::string context) {

@@ -562,7 +562,15 @@ class OutputTest(LaunchCase):
         self.assertEqual(run.stdout.count("]:10000\n"), 2)
         self.assertEqual(run.stderr.count("]:10000\n"), 2)
         self.assertEqual(run.stderr.count("log files miss lines from here on, which are on the console only: write "), 1)
-        self.assertIn(".log: File too large\n", run.stderr)
+        self.assertIn(".log: File too large (past the limit of a file's size: ulimit -f)\n", run.stderr)
+
+    def test_a_limit_of_the_file_size_that_leaves_no_room_for_logs_is_named(self):
+        run = subprocess.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", DDPRUN, "--log-dir", str(self.logs), "--tee=3",
+                              "--no-python", "true"], env=environment(), cwd=self.path, capture_output=True, text=True,
+                             timeout=LIMIT)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertRegex(run.stderr, r"\Addprun: log folder [^\n]*: File too large \(past the limit of a file's size: "
+                                     r"ulimit -f\)\n\Z")
 
     def in_a_mount_namespace(self, mount, *arguments):
         if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
