@@ -97,7 +97,9 @@ Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id
     return written.error();
   }
   if (!is_temporary) link_latest(parent.string(), fs::path(*path).filename().string());
-  return LogDir(is_temporary, std::move(*path));
+  struct stat info = {};
+  ::stat(path->c_str(), &info);
+  return LogDir(is_temporary, std::move(*path), info.st_dev);
 }
 
 std::string LogDir::exposure() const {

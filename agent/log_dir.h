@@ -8,6 +8,8 @@
 // one the run's folder is <temporary>/ddprun_<run id>_<random>.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "store/base/error.h"
@@ -24,6 +26,9 @@ class LogDir {
 
   // The run's folder, absolute.
   const std::string& path() const { return path_; }
+
+  // The device of the file system that it was made on.
+  dev_t device() const { return device_; }
 
   // A sentence where another user than root can exchange what is in the folder around it; else
   // empty.
@@ -53,11 +58,12 @@ class LogDir {
   bool remove_if_empty() const;
 
  private:
-  LogDir(bool is_temporary, std::string path)
-      : is_temporary_(is_temporary), path_(std::move(path)) {}
+  LogDir(bool is_temporary, std::string path, dev_t device)
+      : is_temporary_(is_temporary), path_(std::move(path)), device_(device) {}
 
   bool is_temporary_;
   std::string path_;
+  dev_t device_;
 };
 
 // $TMPDIR, as an absolute path; /tmp where there is no such folder.

@@ -70,6 +70,7 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
                                        TimeAccount time) {
   // So that the report knows what a full disk has refused.
   co_await parts_.disk.settled(mono_now() + kDiskPatience);
+  co_await parts_.workers.consoles_written(mono_now() + kDiskPatience);
   bool is_stopped = state.shutdown_signal != 0 && exit_code == 128 + state.shutdown_signal;
   int agents_code = exit_code_in(config_.exit_codes, exit_code, outcome_);
   const auto& outside = parts_.stop_file.reason();
@@ -89,6 +90,9 @@ asio::awaitable<int> RunEnding::report(const State& state, int exit_code, int ma
   LogLoss loss = parts_.workers.log_loss("");
   if ((exit_code == 0 || is_stopped) && !loss.empty())
     parts_.logger->warn("the log files in {} {}", parts_.workers.log_path(), loss.words());
+  const std::string console_loss = parts_.workers.console_loss();
+  if ((exit_code == 0 || is_stopped) && !console_loss.empty())
+    parts_.logger->warn("{}", console_loss);
   if (exit_code == 0) {
     parts_.logger->info("{}", line);
     say_time(time);
@@ -121,6 +125,7 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
   report.log_path = parts_.workers.log_path();
   report.log_loss =
       parts_.workers.log_loss(report.failures.empty() ? "" : report.failures.back().log_path);
+  report.console_loss = parts_.workers.console_loss();
   report.time = std::move(time);
   report.could_be_warm = config_.workers.could_be_warm;
   report.shares_output = config_.shares_output;

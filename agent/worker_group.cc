@@ -10,6 +10,7 @@
 
 #include "agent/decide/start_failure.h"
 #include "agent/worker_spec.h"
+#include "store/base/count.h"
 #include "store/base/seconds.h"
 #include "store/clock.h"
 #include "worker/process/cgroup.h"
@@ -57,6 +58,8 @@ WorkerGroup::~WorkerGroup() = default;
 void WorkerGroup::listen(OnExit on_exit, OnWarning on_warning, OnInfo on_info) {
   on_exit_ = std::move(on_exit);
   on_warning_ = std::move(on_warning);
+  listen_to(consoles_.out, &WorkerRoutes::out);
+  listen_to(consoles_.err, &WorkerRoutes::err);
   if (!config_.has_warm_restarts) return;
   WarmRestarts::Parts parts{.imports = config_.warm_imports,
                             .variables = varying_variables(),
@@ -325,8 +328,60 @@ void WorkerGroup::tell(WorkerExit exit) {
 void WorkerGroup::output_lost(const Error& error) {
   log_losses_.push_back(to_string(error));
   if (log_losses_.size() > 1) return;
-  on_warning_("log files miss lines from here on, which are on the console only: " +
+  on_warning_("log files miss lines from here on, " + words_on_console() + ": " +
               log_losses_.front());
+}
+
+// Where the lines are that log files miss.
+std::string WorkerGroup::words_on_console() const {
+  if (!console_loss().empty()) return "and so does the console";
+  for (const process::Console* console : {&consoles_.out, &consoles_.err}) {
+    if (config_.log_dir && console->device() == config_.log_dir->device())
+      return "and the console is a file on the same disk";
+  }
+  return "which are on the console only";
+}
+
+void WorkerGroup::listen_to(process::Console& console, StreamRoute WorkerRoutes::*stream) {
+  console.on_loss([this, &console, stream, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) console_lost(console, stream);
+  });
+}
+
+void WorkerGroup::console_lost(const process::Console& console, StreamRoute WorkerRoutes::*stream) {
+  auto is_any = [&](StreamRoute route) {
+    return std::ranges::any_of(config_.routes,
+                               [&](const WorkerRoutes& routes) { return routes.*stream == route; });
+  };
+  std::string rest;
+  if (is_any(StreamRoute::FileAndConsole) && !log_losses_.empty()) {
+    rest = "; the log files miss lines, too: what workers print is lost";
+  } else if (is_any(StreamRoute::FileAndConsole) && config_.log_dir) {
+    rest = "; what workers print is in the log files only: " + log_path();
+  } else if (is_any(StreamRoute::FileAndConsole) || is_any(StreamRoute::Inherit)) {
+    rest =
+        "; what workers print there is kept nowhere else (--tee=3 and --log-dir on another disk "
+        "keep it)";
+  }
+  const Error error = system_error(console.loss().error_number, "write to " + console.name());
+  on_warning_("the console misses lines from here on: " + to_string(error) + rest);
+}
+
+std::string WorkerGroup::console_loss() const {
+  std::string text;
+  for (const process::Console* console : {&consoles_.out, &consoles_.err}) {
+    const process::Console::Loss& loss = console->loss();
+    if (loss.bytes == 0) continue;
+    text += (text.empty() ? "" : "; ") +
+            to_string(system_error(loss.error_number,
+                                   console->name() + ", misses " + count_of(loss.bytes, "byte")));
+  }
+  return text;
+}
+
+asio::awaitable<void> WorkerGroup::consoles_written(MonoTime deadline) {
+  if (consoles_.out.device()) co_await consoles_.out.finish(deadline);
+  if (consoles_.err.device()) co_await consoles_.err.finish(deadline);
 }
 
 // What a worker itself writes to its log files, and the disk refuses, nobody else hears of.
@@ -348,10 +403,14 @@ LogLoss WorkerGroup::log_loss(const std::string& folder) const {
   if (log_losses_.empty() && was_disk_full_)
     return {.why = "the disk of " + log_path() + " was full", .is_certain = false};
   if (log_losses_.empty()) return {};
+  bool has_own_file = std::ranges::any_of(config_.routes, [](const WorkerRoutes& routes) {
+    return routes.out == StreamRoute::File || routes.err == StreamRoute::File;
+  });
   auto found = std::ranges::find_if(log_losses_, [&](const std::string& loss) {
     return loss.find(folder + "/") != std::string::npos;
   });
-  return {.why = found == log_losses_.end() ? log_losses_.front() : *found};
+  return {.why = found == log_losses_.end() ? log_losses_.front() : *found,
+          .is_on_console = !has_own_file && console_loss().empty()};
 }
 
 void WorkerGroup::signal_all(int signal) {

@@ -51,6 +51,8 @@ class WorkerGroup : public Workers {
   void finish_output() override;
   std::string log_path() const override { return config_.log_dir ? config_.log_dir->path() : ""; }
   LogLoss log_loss(const std::string& folder) const override;
+  std::string console_loss() const override;
+  boost::asio::awaitable<void> consoles_written(MonoTime deadline) override;
   pid_t helper() const override { return warm_ ? warm_->session() : 0; }
   boost::asio::awaitable<void> end_helper() override;
   boost::asio::awaitable<void> remove_empty_log_dir() override;
@@ -80,6 +82,9 @@ class WorkerGroup : public Workers {
   void ended(LocalWorker& worker, process::ExitStatus status);
   void tell(WorkerExit exit);
   void output_lost(const Error& error);
+  std::string words_on_console() const;
+  void listen_to(process::Console& console, StreamRoute WorkerRoutes::*stream);
+  void console_lost(const process::Console& console, StreamRoute WorkerRoutes::*stream);
   void look_at_disk();
 
   boost::asio::any_io_executor executor_;

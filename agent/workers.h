@@ -102,6 +102,12 @@ class Workers {
   // does.
   virtual LogLoss log_loss(const std::string& folder) const = 0;
 
+  // What a console misses, and why, a sentence; empty while it misses nothing.
+  virtual std::string console_loss() const = 0;
+
+  // Waits until consoles that are files have taken what there is, at the latest until `deadline`.
+  virtual boost::asio::awaitable<void> consoles_written(MonoTime deadline) = 0;
+
   // A session beside the workers' of which no sweep may end a process; 0 for none.  And the end of
   // all that is in it, at the run's.
   virtual pid_t helper() const = 0;

@@ -12,6 +12,7 @@ struct LogLoss {
   // A worker that has the file itself sees alone what the disk refuses: of it only the full disk is
   // seen.
   bool is_certain = true;
+  bool is_on_console = false;  // what the files miss is on the console
 
   bool empty() const { return why.empty(); }
   // "miss lines: write FILE: No space left on device"

@@ -324,12 +324,15 @@ std::string by_suspects(const rendezvous::Failure& failure) {
 }
 
 // Where nothing that is known has been said.
-std::string by_end(const rendezvous::Failure& failure, const LogLoss& log_loss) {
+std::string by_end(const rendezvous::Failure& failure, const JobReport& report) {
   if (failure.status.signal != 0) return by_signal(failure);
   if (failure.status.exit_code == 126 || failure.status.exit_code == 127)
     return "a command was not found or may not be executed; look at PATH on that node";
   const bool has_said_nothing = failure.traceback.empty() && failure.stderr_tail.empty();
-  if (has_said_nothing && !log_loss.empty())
+  if (has_said_nothing && report.log_loss.is_on_console)
+    return "it said nothing on stderr: look at its lines on the console, since its log files miss "
+           "some, or put torch's @record on the main function";
+  if (has_said_nothing && !report.log_loss.empty())
     return "what it said is lost: make room on the disk of the logs (df -h), or name another one: "
            "--log-dir";
   if (has_said_nothing) {
@@ -371,7 +374,7 @@ std::string by_failure(const JobReport& report) {
     return report.outside->signal +
            " came to ddprun and was passed on: give the script a handler, before it imports torch, "
            "or name other signals in --signals-to-forward";
-  if (advice == nullptr) return by_end(failure, report.log_loss);
+  if (advice == nullptr) return by_end(failure, report);
   const std::vector<int> finished = ended_before(report);
   if (finished.empty() || advice->after_others.empty()) return std::string(advice->text);
   return "see why " + name_ranks(finished) +

@@ -67,6 +67,7 @@ std::size_t words_shown(const JobReport& report) {
   if (!words_on_connecting(report).empty()) --most;
   if (!report.slowest.empty()) --most;
   if (is_loss_apart(report)) --most;
+  if (!report.console_loss.empty()) --most;
   return most;
 }
 
@@ -138,6 +139,7 @@ void add_attempts(const JobReport& report, std::vector<std::string>& lines) {
 void add_logs(const JobReport& report, std::vector<std::string>& lines) {
   bool is_apart = is_loss_apart(report);
   if (is_apart) lines.push_back("  the logs on this node " + report.log_loss.words());
+  if (!report.console_loss.empty()) lines.push_back("  console: " + report.console_loss);
   std::string logs = logs_of(report);
   if (logs.empty()) return;
   if (is_by_worker(report) && is_elsewhere(report.failures.back(), report))
@@ -198,6 +200,7 @@ std::vector<std::string> to_short_lines(const JobReport& report) {
   std::vector<std::string> lines = {"FAILED: " + describe(last)};
   add_what_is_of_this_node(report, lines);
   if (!report.log_loss.empty()) lines.push_back("  the logs here " + report.log_loss.words());
+  if (!report.console_loss.empty()) lines.push_back("  console: " + report.console_loss);
   lines.push_back("  exit code: " + words_on(report) + "; the report is that of " + last.node);
   return lines;
 }

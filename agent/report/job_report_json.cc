@@ -101,6 +101,7 @@ std::string to_json(const JobReport& report) {
                {"slowest", text_or_null(report.slowest)},
                {"log_path", text_or_null(report.log_path)},
                {"log_loss", text_or_null(report.log_loss.why)},
+               {"console_loss", text_or_null(report.console_loss)},
                {"time", report.time ? to_json(*report.time) : Json()},
                {"next_step", text_or_null(next_step(report))}};
   if (report.outside) {

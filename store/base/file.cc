@@ -21,21 +21,28 @@ int close_file(Fd fd) {
 }  // namespace
 
 int write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t count = ::write(fd, bytes.data(), bytes.size());
+  return write_what_fits(fd, bytes).error_number;
+}
+
+Written write_what_fits(int fd, std::string_view bytes) {
+  Written written;
+  while (written.bytes < bytes.size()) {
+    ssize_t count = ::write(fd, bytes.data() + written.bytes, bytes.size() - written.bytes);
     if (count > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
+      written.bytes += static_cast<std::size_t>(count);
     } else if (count == 0) {
-      return ENOSPC;
+      written.error_number = ENOSPC;
+      return written;
     } else if (errno == EAGAIN) {
       // A socket, say, that the parent process made non-blocking.
       pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
       ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {
-      return errno;
+      written.error_number = errno;
+      return written;
     }
   }
-  return 0;
+  return written;
 }
 
 Result<void> write_new_file(int folder, const std::string& name, std::string_view text,

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,13 @@ namespace ddprun {
 // Writes all of `bytes` to `fd`, and waits for as long as that takes, also where `fd` is
 // non-blocking.  Returns 0, or the errno of what stopped it.
 int write_all(int fd, std::string_view bytes);
+
+// The same, and how many bytes were written before that.
+struct Written {
+  std::size_t bytes = 0;
+  int error_number = 0;  // 0: all of them
+};
+Written write_what_fits(int fd, std::string_view bytes);
 
 // Writes `text` to the new file `name` in the open folder `folder`, or where AT_FDCWD leads.  Fails
 // where something has that name, a link as well.  What it has made is removed where it fails then.

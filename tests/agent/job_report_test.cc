@@ -212,6 +212,15 @@ TEST_SUITE("agent/report/job_report") {
         has(to_lines(report), "  the logs on this node may miss lines: the disk of /logs is full"));
   }
 
+  TEST_CASE("a console that misses output is told, and in report.json") {
+    const std::string loss = "stdout, which is /out, misses 7 bytes: No space left on device";
+    JobReport report{.node = "node7", .failures = {boom()}, .console_loss = loss};
+    CHECK(has(to_lines(report), "  console: " + loss));
+    CHECK(nlohmann::json::parse(to_json(report)).at("console_loss") == loss);
+    report.console_loss = "";
+    CHECK(nlohmann::json::parse(to_json(report)).at("console_loss").is_null());
+  }
+
   TEST_CASE("what cannot be shown in full keeps its end") {
     JobReport report{.max_restarts = 9};
     for (int attempt = 0; attempt < 10; ++attempt) {
@@ -327,6 +336,10 @@ TEST_SUITE("agent/report/job_report") {
     failure.log_path = "/logs/attempt_0/0";
     CHECK(next_step({.failures = {failure}})
               .starts_with("it said nothing on stderr: look at its logs, or put torch's @record"));
+    // Under --tee.
+    CHECK(next_step({.failures = {failure},
+                     .log_loss = {.why = "the disk was full", .is_on_console = true}})
+              .starts_with("it said nothing on stderr: look at its lines on the console, since"));
     CHECK(next_step({.failures = {failure}, .log_loss = {.why = "the disk was full"}})
               .starts_with("what it said is lost: make room on the disk of the logs"));
     failure.status = {.signal = SIGSEGV};

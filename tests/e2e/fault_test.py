@@ -260,6 +260,71 @@ class StartTest(FaultCase):
         self.assertRegex(after[-2], r" the log files in \S+ miss lines: .*No space left on device")
         self.assertRegex(after[-1], r" finished: ")
 
+    def teed(self, stdout, *arguments, logs, script=None, prefix=(), stderr=subprocess.PIPE):
+        """A run under --tee whose stdout is the file `stdout`.  Its worker prints a megabyte."""
+        script = script or self.script("for i in range(1000): print('x' * 1000)\n")
+        redirected = ("sh", "-c", f'exec "$@" >{stdout}' + (" 2>&1" if stderr is None else ""), "sh")
+        self.logs = pathlib.Path(logs)
+        return subprocess.run([*prefix, *redirected, DDPRUN, "--tee=3", "--log-dir", str(logs), *map(str, arguments), script],
+                              env=environment(), cwd=self.path, stdin=subprocess.DEVNULL, stderr=stderr, text=True, timeout=LIMIT)
+
+    def test_a_console_on_a_full_disk_is_told_once_with_where_its_output_is(self):
+        disk, prefix = self.small_disk()
+        for stdout, where in (("/dev/full", ()), (disk / "out", prefix)):
+            with self.subTest(stdout):
+                logs = self.path / ("logs-" + pathlib.Path(stdout).name)
+                run = self.teed(stdout, logs=logs, prefix=where)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                warning = (f"the console misses lines from here on: write to stdout, which is {stdout}: No space left on device; "
+                           f"what workers print is in the log files only: {logs}/")
+                self.assertEqual(run.stderr.count(warning), 1, run.stderr)
+                self.assertRegex(run.stderr, rf" stdout, which is {stdout}, misses \d+ bytes: No space left on device\n")
+                self.assertRegex(self.report()["console_loss"], rf"^stdout, which is {stdout}, misses \d+ bytes: No space ")
+
+    def test_lines_that_neither_console_nor_log_files_have_are_called_lost(self):
+        disk, prefix = self.small_disk()
+        script = self.script("import sys\nfor i in range(1000): print('x' * 1000)\nsys.exit(3)\n")
+        run = self.teed(disk / "out", logs=disk / "logs", prefix=prefix, script=script)
+        self.assertEqual(run.returncode, 3, run.stderr)
+        self.assertNotIn("on the console only", run.stderr)
+        self.assertRegex(run.stderr, r" log files miss lines from here on, and (so does the console|the console is a file on the "
+                                     r"same disk): write ")
+        self.assertIn(" the console misses lines from here on: write to stdout, which is ", run.stderr)
+        self.assertIn("\n  console: stdout, which is ", run.stderr)
+        self.assertIn("\n  next: what it said is lost: make room ", run.stderr)
+
+    def test_lines_that_only_the_console_has_are_not_called_lost(self):
+        disk, prefix = self.small_disk()
+        script = self.script("import sys\nfor i in range(1000): print('x' * 1000)\nsys.exit(3)\n")
+        run = self.teed(self.path / "out", logs=disk / "logs", prefix=prefix, script=script)
+        self.assertIn(" log files miss lines from here on, which are on the console only: write ", run.stderr)
+        self.assertNotIn("lost", run.stderr)
+        self.assertIn("\n  next: it said nothing on stderr: look at its lines on the console, ", run.stderr)
+
+    def test_a_console_without_logs_on_a_full_disk_says_that_its_lines_are_nowhere(self):
+        run = self.teed("/dev/full", logs="/dev/null")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("; what workers print there is kept nowhere else (--tee=3 ", run.stderr)
+
+    def test_a_full_disk_of_both_consoles_is_told_in_the_report_and_where_room_comes_back(self):
+        disk, prefix = self.small_disk()
+        script = self.script(f"import os\nfd = os.open('{disk}/ballast', os.O_WRONLY | os.O_CREAT)\n"
+                             "try:\n    while os.write(fd, b'x' * 4096): pass\nexcept OSError: pass\n"
+                             "print('x' * 100000, flush=True)\n"
+                             "import time\n"
+                             f"while os.path.getsize('{self.path}/logs/latest/attempt_0/0/stdout.log') < 100001: time.sleep(0.01)\n"
+                             f"os.truncate(fd, 0)\nprint('after', flush=True)\n")
+        out = self.path / "copy"
+        inner = ("sh", "-c", f'"$@"; code=$?; cp {disk}/out {out}; exit $code', "sh")
+        run = self.teed(disk / "out", logs=self.path / "logs", prefix=(*prefix, *inner), script=script, stderr=None)
+        text = out.read_text()
+        self.assertEqual(run.returncode, 0, text)
+        self.assertRegex(text, r"\n\[ddprun: \d+ bytes are missing here, the file could not be written: No space left on device; "
+                               r"the log files have them, where logs are kept\]\n")
+        self.assertIn("]:after\n", text)
+        self.assertRegex(text, r" stdout, which is \S+/out, misses \d+ bytes: No space left on device")
+        self.assertIn("stdout, which is ", self.report()["console_loss"])
+
     def test_a_log_folder_that_has_become_unusable_costs_no_restart(self):
         """As a remounted or stale file system: here it has become a file."""
         script = self.script("import glob, os, shutil, sys\n"

@@ -67,6 +67,8 @@ class FakeWorkers : public agent::Workers {
   void finish_output() override { journal.push_back("finish output"); }
   std::string log_path() const override { return ""; }
   agent::LogLoss log_loss(const std::string&) const override { return {}; }
+  std::string console_loss() const override { return ""; }
+  boost::asio::awaitable<void> consoles_written(MonoTime) override { co_return; }
   pid_t helper() const override { return 0; }
   boost::asio::awaitable<void> end_helper() override { co_return; }
   boost::asio::awaitable<void> remove_empty_log_dir() override { co_return; }

@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <csignal>
 #include <thread>
 
 #include "store/base/fd.h"
@@ -137,6 +139,60 @@ TEST_SUITE("worker/process/output") {
     pump("echo one; echo two", {.file = std::move(full), .console = &console, .prefix = "> "});
     CHECK(content("console") == "> one\n> two\n");
     CHECK(failures == std::vector<std::string>{"write /dev/full: No space left on device"});
+  }
+
+  // As on a disk that is full and then has room again.
+  TEST_CASE_FIXTURE(Output,
+                    "a console's file that can grow no more is told once, and goes on later") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+    Console console(loop.get_executor(), screen.get());
+    int told = 0;
+    console.on_loss([&] { ++told; });
+    console.write("whole\n");
+    finish(&console);
+    CHECK(console.loss().bytes == 0);
+    rlimit limit{.rlim_cur = 9, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    console.write("half\n");
+    finish(&console);
+    console.write("none\n");
+    finish(&console);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(console.loss().bytes == 7);
+    CHECK(console.loss().error_number == EFBIG);
+    CHECK(test::run_until(loop, [&] { return told == 1; }));
+    console.write("again\n");
+    console.write("on\n");
+    finish(&console);
+    CHECK(content("console") ==
+          "whole\nhal\n[ddprun: 7 bytes are missing here, the file could not be written: File too "
+          "large (past the limit of a file's size: ulimit -f); the log files have them, where logs "
+          "are kept]\nagain\non\n");
+    CHECK(told == 1);
+    std::signal(SIGXFSZ, old_handler);
+  }
+
+  TEST_CASE_FIXTURE(Output, "a device that refuses everything is told once, a closed pipe never") {
+    Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    int told = 0;
+    Console console(loop.get_executor(), full.get());
+    console.write("before somebody listens\n");
+    console.on_loss([&] { ++told; });
+    console.write("after\n");
+    CHECK(test::run_until(loop, [&] { return told == 1; }));
+    CHECK(console.loss().bytes == 30);
+    CHECK(console.loss().error_number == ENOSPC);
+    auto old_handler = std::signal(SIGPIPE, SIG_IGN);
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    ::close(ends[0]);
+    Fd write_end(ends[1]);
+    Console closed(loop.get_executor(), write_end.get());
+    closed.write("lost\n");
+    CHECK(closed.loss().bytes == 0);
+    std::signal(SIGPIPE, old_handler);
   }
 
   TEST_CASE_FIXTURE(Output, "what a disk refuses only at the close of a file is told once, too") {

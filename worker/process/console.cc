@@ -64,15 +64,32 @@ std::string describe(int fd) {
   return name + ", which is " + std::string(target.data(), static_cast<std::size_t>(count));
 }
 
-bool is_end_of_reader(int error_number) {
-  return error_number == EPIPE || error_number == EIO;
+// Of a terminal EIO is its end, of a file a fault of its disk.
+bool is_end_of_reader(int error_number, bool is_file) {
+  return error_number == EPIPE || (error_number == EIO && !is_file);
+}
+
+// Not what a closed descriptor says: its owner wants none of it.
+bool is_refusal(int error_number) {
+  return error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG ||
+         error_number == EIO || error_number == ESTALE;
+}
+
+std::optional<dev_t> device_of_file(int fd) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return info.st_dev;
 }
 
 }  // namespace
 
 Console::Console(boost::asio::any_io_executor executor, int fd,
                  std::function<void(const IoThread::Stall&)> on_stall, const Console* other)
-    : fd_(fd), reader_(executor), patience_(executor), finished_(executor) {
+    : fd_(fd),
+      reader_(executor),
+      patience_(executor),
+      finished_(executor),
+      device_(device_of_file(fd)) {
   int own = open_without_blocking(fd);
   if (own < 0) {
     if (!never_waits(fd)) open_thread(std::move(on_stall), other);
@@ -146,6 +163,37 @@ void Console::tell_gap() {
           "logs are kept]\n");
 }
 
+void Console::on_loss(std::function<void()> listener) {
+  on_loss_ = std::move(listener);
+  if (loss_.bytes > 0) tell_loss();
+}
+
+std::string Console::name() const {
+  return describe(fd_);
+}
+
+void Console::refused(int error_number, std::size_t bytes) {
+  if (is_end_of_reader(error_number, device_.has_value())) is_gone_ = true;
+  if (is_gone_ || !is_refusal(error_number)) return;
+  if (loss_.error_number == 0) loss_.error_number = error_number;
+  loss_.bytes += bytes;
+  missing_bytes_ += bytes;
+  tell_loss();
+}
+
+// Later: the listener may write to this console.
+void Console::tell_loss() {
+  if (on_loss_) boost::asio::post(reader_.get_executor(), std::exchange(on_loss_, nullptr));
+}
+
+// Where what was refused would stand; "" while all is there.
+std::string Console::words_on_loss() const {
+  if (missing_bytes_ == 0) return "";
+  return "\n[ddprun: " + std::to_string(missing_bytes_) + " bytes are missing here, " +
+         to_string(system_error(loss_.error_number, "the file could not be written")) +
+         "; the log files have them, where logs are kept]\n";
+}
+
 void Console::enqueue(std::string_view text) {
   waiting_bytes_ += text.size();
   std::string copy;
@@ -178,7 +226,7 @@ std::size_t Console::offer(std::string_view text) {
     } else if (errno == EAGAIN && reader_.is_open()) {
       break;
     } else if (errno != EINTR) {
-      is_gone_ = is_end_of_reader(errno);
+      refused(errno, text.size() - taken);
       return text.size();
     }
   }
@@ -208,17 +256,27 @@ void Console::caught_up() {
 
 void Console::write_first_on_thread() {
   struct Part {
+    std::string gap;  // before it
     std::string text;
-    int error_number = 0;
+    bool is_gap_told = false;
+    Written written{};
   };
   is_armed_ = true;
-  auto part = std::make_shared<Part>(Part{.text = std::move(waiting_.front())});
+  auto part =
+      std::make_shared<Part>(Part{.gap = words_on_loss(), .text = std::move(waiting_.front())});
   thread_->run(
-      thread_call_, [fd = fd_, part] { part->error_number = write_all(fd, part->text); },
+      thread_call_,
+      [fd = fd_, part] {
+        part->written.error_number = write_all(fd, part->gap);
+        part->is_gap_told = part->written.error_number == 0;
+        if (part->is_gap_told) part->written = write_what_fits(fd, part->text);
+      },
       [this, part, alive = std::weak_ptr(alive_)] {
         if (alive.expired()) return;
         is_armed_ = false;
-        if (is_end_of_reader(part->error_number)) is_gone_ = true;
+        if (part->is_gap_told) missing_bytes_ = 0;
+        if (part->written.error_number != 0)
+          refused(part->written.error_number, part->text.size() - part->written.bytes);
         waiting_bytes_ -= part->text.size();
         waiting_.front() = std::move(part->text);
         drop_first();

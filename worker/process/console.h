@@ -6,8 +6,10 @@
 // workers are made to wait, but not for long: a reader that does not take kMaxWaitingBytes / 2 in
 // kPatience misses what comes until it has caught up, and reads a line that says so.  Where a
 // worker's text is kept nowhere else, its writer waits as long as the reader needs, as it would
-// without the agent between them.
+// without the agent between them.  What a full disk refuses is lost; see Loss.
 #pragma once
+
+#include <sys/types.h>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -17,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +67,24 @@ class Console {
   // Calls `writer` from the event loop, once, when there is room again or no hope of it.
   void when_room(std::function<void()> writer);
 
+  // What the file or device has refused so far: its disk was full, say.  What comes after it is
+  // tried all the same, behind a line that says what is missing.  A reader that has gone away
+  // refuses nothing.
+  struct Loss {
+    std::size_t bytes = 0;
+    int error_number = 0;  // of the first
+  };
+  const Loss& loss() const { return loss_; }
+
+  // Calls `listener` from the event loop, once, when something has been refused.
+  void on_loss(std::function<void()> listener);
+
+  // "stdout, which is /home/u/out".
+  std::string name() const;
+
+  // The device of the file system that a regular file is on; nullopt for anything else.
+  std::optional<dev_t> device() const { return device_; }
+
   // Waits until all has been taken or the reader has gone, at the latest until `deadline`.
   boost::asio::awaitable<void> finish(MonoTime deadline = MonoTime::max());
 
@@ -81,6 +102,9 @@ class Console {
   void caught_up();
   void let_writers_go();
   void tell_gap();
+  std::string words_on_loss() const;
+  void refused(int error_number, std::size_t bytes);
+  void tell_loss();
 
   int fd_;
   // A descriptor of our own to the same pipe or terminal, so that not blocking is our matter alone:
@@ -97,6 +121,10 @@ class Console {
   std::size_t taken_ = 0;            // of waiting_.front(), bytes
   std::size_t waiting_bytes_ = 0;
   std::size_t left_out_bytes_ = 0;  // since the last line about it
+  std::optional<dev_t> device_;
+  Loss loss_;
+  std::size_t missing_bytes_ = 0;  // of it, since the last line about it
+  std::function<void()> on_loss_;  // empty once it has been called
   bool leaves_out_ = true;
   bool is_leaving_out_ = false;
   bool is_gone_ = false;
