@@ -10,10 +10,6 @@
 namespace ddprun::agent {
 namespace {
 
-bool goes_to_file(StreamRoute route) {
-  return route == StreamRoute::File || route == StreamRoute::FileAndConsole;
-}
-
 Result<Fd> open_if(bool is_wanted, const std::string& path) {
   if (!is_wanted) return Fd();
   return process::LogFile::open(path);
@@ -66,6 +62,10 @@ Result<AttemptFiles> make_in_log_dir(const AttemptFilesSpec& spec) {
 }
 
 }  // namespace
+
+bool goes_to_file(StreamRoute route) {
+  return route == StreamRoute::File || route == StreamRoute::FileAndConsole;
+}
 
 AttemptFilesSpec attempt_files_spec(const WorkerGroupConfig& config, int restart_count,
                                     bool is_first) {

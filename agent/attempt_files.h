@@ -17,6 +17,9 @@
 
 namespace ddprun::agent {
 
+// Whether the stream has a log file where there is a log folder.
+bool goes_to_file(StreamRoute route);
+
 // A copy of what the configuration says.
 struct AttemptFilesSpec {
   std::shared_ptr<const LogDir> log_dir;  // nullptr: there is nothing to make

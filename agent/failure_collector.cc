@@ -66,7 +66,7 @@ rendezvous::Failure FailureCollector::first_failure(const WorkerExit& exit,
           .pid = exit.pid,
           .status = exit.status,
           .message = std::move(message),
-          .log_path = exit.folder,
+          .log_path = exit.is_folder_empty ? "" : exit.folder,
           .traceback = exit.report.traceback,
           .stderr_tail = stderr_tail(exit.stderr_lines)};
 }

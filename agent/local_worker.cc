@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -91,6 +92,9 @@ ReadEnd LocalWorker::reader_of_end(const ErrorFiles& error_files) const {
       exit.folder = kept->folder;
     }
     exit.report = read_error_file(file);
+    std::error_code unknown;
+    exit.is_folder_empty =
+        !exit.folder.empty() && std::filesystem::is_empty(exit.folder, unknown) && !unknown;
     if (exit.stderr_lines.empty() && !exit.folder.empty())
       exit.stderr_lines = last_stderr_lines(exit.folder);
   };

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "agent/attempt_files.h"
 #include "agent/report/advice.h"
 #include "agent/report/time_text.h"
 #include "agent/report_writer.h"
@@ -126,6 +127,10 @@ JobReport RunEnding::make_report(const State& state, int exit_code, int max_rest
   report.log_loss =
       parts_.workers.log_loss(report.failures.empty() ? "" : report.failures.back().log_path);
   report.console_loss = parts_.workers.console_loss();
+  report.keeps_output = config_.workers.log_dir &&
+                        std::ranges::any_of(config_.workers.routes, [](const WorkerRoutes& routes) {
+                          return goes_to_file(routes.out) || goes_to_file(routes.err);
+                        });
   report.time = std::move(time);
   report.could_be_warm = config_.workers.could_be_warm;
   report.shares_output = config_.shares_output;

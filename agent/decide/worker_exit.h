@@ -16,8 +16,9 @@ struct WorkerExit {
   int rank = 0;
   int pid = 0;
   process::ExitStatus status;
-  std::string folder{};  // in the log folder; empty where it has none
-  std::string cgroup{};  // its own, until the next start; empty without one
+  std::string folder{};          // in the log folder; empty where it has none
+  bool is_folder_empty = false;  // nothing lies there
+  std::string cgroup{};          // its own, until the next start; empty without one
   // Of one that has failed: its error file, empty where there is none, and the last lines of its
   // stderr, at most kStderrLines, empty where they went past the agent.
   worker::ErrorReport report{};

@@ -336,7 +336,8 @@ std::string by_end(const rendezvous::Failure& failure, const JobReport& report) 
     return "what it said is lost: make room on the disk of the logs (df -h), or name another one: "
            "--log-dir";
   if (has_said_nothing) {
-    std::string again = failure.log_path.empty() ? "run again with --redirects=3 and " : "";
+    bool has_logs = report.keeps_output && !failure.log_path.empty();
+    std::string again = has_logs ? "" : "run again with --redirects=3 and ";
     return "it said nothing on stderr: " + again +
            "look at its logs, or put torch's @record on the main function";
   }

@@ -49,6 +49,7 @@ struct JobReport {
   std::string log_path;                    // the run's log folder on this node; empty: none
   LogLoss log_loss{};                      // of a log file here that is not whole
   std::string console_loss{};              // what a console of this agent misses, and why
+  bool keeps_output = true;                // log files have what workers print, or some of it
   std::optional<OutsideSignal> outside{};  // the last one
   std::optional<TimeAccount> time{};       // where this node's time has gone
   bool could_be_warm = false;              // its restarts: --warm-restarts was not given

@@ -336,6 +336,9 @@ TEST_SUITE("agent/report/job_report") {
     failure.log_path = "/logs/attempt_0/0";
     CHECK(next_step({.failures = {failure}})
               .starts_with("it said nothing on stderr: look at its logs, or put torch's @record"));
+    // With --log-dir, and neither --redirects nor --tee.
+    CHECK(next_step({.failures = {failure}, .keeps_output = false})
+              .starts_with("it said nothing on stderr: run again with --redirects=3 and look"));
     // Under --tee.
     CHECK(next_step({.failures = {failure},
                      .log_loss = {.why = "the disk was full", .is_on_console = true}})

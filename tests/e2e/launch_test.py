@@ -572,6 +572,11 @@ class OutputTest(LaunchCase):
         self.assertRegex(run.stderr, r"\Addprun: log folder [^\n]*: File too large \(past the limit of a file's size: "
                                      r"ulimit -f\)\n\Z")
 
+    def test_logs_that_are_not_kept_are_not_pointed_to(self):
+        run = self.ddprun("--log-dir", self.logs, "--no-python", "sh", "-c", "exit 3")
+        self.assertRegex(run.stderr, r"\n  next: it said nothing on stderr: run again with --redirects=3 and look at its logs")
+        self.assertRegex(run.stderr, r"\n  logs: \S+/logs/[^/\s]+\n", "the folder of the run: that of the worker is empty")
+
     def in_a_mount_namespace(self, mount, *arguments):
         if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no mount namespace can be made here")
