@@ -289,6 +289,7 @@ class HostChangeTest(HostCase):
         before = len(self.started)
         self.addCleanup(lambda: self.hosts.heal(0))
         self.hosts.isolate(0)
+        agents[0].signal(signal.SIGSTOP)  # it would replace its guardian, which says that it was killed
         for pid in (*guardians_of(agents[0].process.pid), agents[0].process.pid, *self.workers_of(0)):
             os.kill(pid, signal.SIGKILL)
         agents[0].process.wait()

@@ -170,7 +170,7 @@ class RoundTest(NodesCase):
                "while not os.path.exists('go'): time.sleep(0.01)\n"
                "def inner(): raise ValueError('boom ' + 9000 * 'x')\n"
                "inner()\n")
-        nodes = [self.node("--nnodes=2"), self.node("--nnodes=2", command=bad)]
+        nodes = [self.node("--nnodes=2", "--redirects=3"), self.node("--nnodes=2", "--redirects=3", command=bad)]
         self.until_started(1)
         nodes[1].says("started 1 worker")
         self.go()

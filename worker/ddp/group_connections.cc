@@ -3,6 +3,8 @@
 
 #include <exception>
 #include <iostream>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -104,6 +106,16 @@ c10::intrusive_ptr<Store> clone_of(const c10::intrusive_ptr<Store>& store) {
   }
 }
 
+// The server in rank 0 lasts as long as the process.  Else a rank that makes its next group while
+// rank 0 still closes the one before would join it at a server that goes with that one, and rank 0
+// would wait for it at the next.
+void keep_server(std::uint16_t port, const c10::intrusive_ptr<c10d::Store>& store) {
+  static std::mutex mutex;
+  static auto& servers = *new std::map<std::uint16_t, c10::intrusive_ptr<c10d::Store>>;
+  std::scoped_lock lock(mutex);
+  servers.try_emplace(port, store);
+}
+
 // Waits for what the GPUs still do, and closes.  A template, so that a LibTorch without
 // Backend::shutdown() compiles it.
 template <class Backend>
@@ -148,7 +160,9 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
                      ", whose store is at " + to_string(env.master) + ": " + why);
     }
   }
-  return c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
+  auto store = c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
+  if (options.isServer) keep_server(env.master.port, store);
+  return store;
 }
 
 std::unique_ptr<LivenessSocket> open_liveness_socket(const worker::WorkerEnv& env) {
