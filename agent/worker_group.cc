@@ -384,12 +384,16 @@ asio::awaitable<void> WorkerGroup::consoles_written(MonoTime deadline) {
   if (consoles_.err.device()) co_await consoles_.err.finish(deadline);
 }
 
-// What a worker itself writes to its log files, and the disk refuses, nobody else hears of.
-void WorkerGroup::look_at_disk() {
-  bool has_own_files = std::ranges::any_of(config_.routes, [](const WorkerRoutes& routes) {
+// Workers have log files themselves, and write past the agent.
+bool WorkerGroup::has_own_files() const {
+  return std::ranges::any_of(config_.routes, [](const WorkerRoutes& routes) {
     return routes.out == StreamRoute::File || routes.err == StreamRoute::File;
   });
-  if (!has_own_files || !config_.log_dir || was_disk_full_) return;
+}
+
+// What a worker itself writes to its log files, and the disk refuses, nobody else hears of.
+void WorkerGroup::look_at_disk() {
+  if (!has_own_files() || !config_.log_dir || was_disk_full_) return;
   auto is_full = std::make_shared<bool>(false);
   disk_.run(
       "look at the disk of " + log_path(),
@@ -403,14 +407,11 @@ LogLoss WorkerGroup::log_loss(const std::string& folder) const {
   if (log_losses_.empty() && was_disk_full_)
     return {.why = "the disk of " + log_path() + " was full", .is_certain = false};
   if (log_losses_.empty()) return {};
-  bool has_own_file = std::ranges::any_of(config_.routes, [](const WorkerRoutes& routes) {
-    return routes.out == StreamRoute::File || routes.err == StreamRoute::File;
-  });
   auto found = std::ranges::find_if(log_losses_, [&](const std::string& loss) {
     return loss.find(folder + "/") != std::string::npos;
   });
   return {.why = found == log_losses_.end() ? log_losses_.front() : *found,
-          .is_on_console = !has_own_file && console_loss().empty()};
+          .is_on_console = !has_own_files() && console_loss().empty()};
 }
 
 void WorkerGroup::signal_all(int signal) {

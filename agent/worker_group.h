@@ -85,6 +85,7 @@ class WorkerGroup : public Workers {
   std::string words_on_console() const;
   void listen_to(process::Console& console, StreamRoute WorkerRoutes::*stream);
   void console_lost(const process::Console& console, StreamRoute WorkerRoutes::*stream);
+  bool has_own_files() const;
   void look_at_disk();
 
   boost::asio::any_io_executor executor_;

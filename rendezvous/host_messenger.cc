@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rendezvous/decide/store_keys.h"
-#include "rendezvous/knocker.h"
 #include "store/clock.h"
 #include "store/event.h"
 
@@ -21,20 +20,18 @@ constexpr Duration kLeastTimeLeft = std::chrono::milliseconds(1);
 
 }  // namespace
 
-store::Async<std::optional<HostMessenger::Knocked>> HostMessenger::ask(
-    std::optional<Endpoint> place, CoordinatorService& asks, Endpoint from) {
+store::Async<Knocked> HostMessenger::ask(std::optional<Endpoint> place, CoordinatorService& asks,
+                                         Endpoint from) {
   const std::string node = parts_.config.member.name + ".knock";
   const std::uint64_t number = ++knocks_;
   const Endpoint to = place.value_or(parts_.config.endpoint);
   auto message = asks.knock(parts_.config.member.run, from, to, node, number);
-  if (!message) co_return std::optional<Knocked>();
+  if (!message) co_return Knocked{};  // it has nothing to say
   // Soon enough for a host that stood still, whose workers are held for half of the silence limit.
   const Duration silence = parts_.config.member.node.policy.silence_limit();
   auto client = co_await connect(place, std::min(kKnockPatience, silence / 4));
-  if (!client) co_return std::optional(Knocked{});
-  auto answer = co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
-  if (!answer) co_return answer.error();
-  co_return std::optional(Knocked{.is_reached = answer->has_value(), .answer = std::move(*answer)});
+  if (!client) co_return Knocked{.is_clear = true};
+  co_return co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
 }
 
 store::Async<std::unique_ptr<store::Client>> HostMessenger::connect(std::optional<Endpoint> place,

@@ -16,6 +16,7 @@
 #include "rendezvous/decide/messages.h"
 #include "rendezvous/decide/network_config.h"
 #include "rendezvous/dialer.h"
+#include "rendezvous/knocker.h"
 #include "rendezvous/registered_host.h"
 #include "store/async.h"
 #include "store/base/endpoint.h"
@@ -36,16 +37,10 @@ class HostMessenger {
   HostMessenger(boost::asio::any_io_executor executor, Parts parts)
       : executor_(executor), parts_(parts) {}
 
-  // What has come of a knock.
-  struct Knocked {
-    bool is_reached = false;  // a store where hosts of runs can be
-    std::optional<Command> answer{};
-  };
-  // Knocks for `asks`, which is reached at `from`; no `place`: at the endpoint.  An error: one was
-  // reached and does not answer, as a host does that gives way itself or has no part in the run.
-  // Nothing: `asks` has nothing to say.
-  store::Async<std::optional<Knocked>> ask(std::optional<Endpoint> place, CoordinatorService& asks,
-                                           Endpoint from);
+  // Knocks for `asks`, which is reached at `from`; no `place`: at the endpoint.  Where nobody can
+  // be reached it is clear.  An error: one was reached and does not answer, as a host does that
+  // gives way itself or has no part in the run.
+  store::Async<Knocked> ask(std::optional<Endpoint> place, CoordinatorService& asks, Endpoint from);
 
   // Says this, an encoded message, to the coordinators at these places, each as it opens, until one
   // has taken it and all have been tried; at most until `end`.

@@ -8,20 +8,21 @@
 
 namespace ddprun::rendezvous {
 
-store::Async<std::optional<Command>> knock_at(store::Client& client, std::string message,
-                                              std::string mailbox) {
+store::Async<Knocked> knock_at(store::Client& client, std::string message, std::string mailbox) {
   // A store without our extensions has no host that could change.
-  if (!client.has_extensions()) co_return std::optional<Command>();
+  if (!client.has_extensions()) co_return Knocked{.is_clear = true};
   auto record = co_await client.get(keys::kCoordinator, kKnockPatience, kMaxMessageBytes);
   if (!record) co_return record.error();
   auto pushed = co_await client.queue_push(keys::inbox(*record), std::move(message));
   if (!pushed) co_return pushed.error();
-  if (mailbox.empty()) co_return std::optional<Command>();
+  if (mailbox.empty()) co_return Knocked{};
   auto text = co_await client.queue_pop(mailbox, kKnockPatience, kMaxMessageBytes);
   if (!text) co_return text.error();
   auto command = decode_command(*text);
   if (!command) co_return command.error();
-  co_return std::optional(std::move(*command));
+  Knocked knocked{.is_clear = std::holds_alternative<command::Continue>(*command)};
+  if (auto* moved = std::get_if<command::Moved>(&*command)) knocked.moved = std::move(*moved);
+  co_return knocked;
 }
 
 Knocker::Knocker(boost::asio::any_io_executor executor, std::optional<store::Secret> secret)
@@ -39,8 +40,7 @@ store::Async<std::optional<command::Moved>> Knocker::ask(Endpoint place, std::st
   if (!client) co_return client.error();
   auto answer = co_await knock_at(**client, std::move(message), std::move(mailbox));
   if (!answer) co_return answer.error();
-  const auto* moved = *answer ? std::get_if<command::Moved>(&**answer) : nullptr;
-  co_return moved != nullptr ? std::optional(*moved) : std::nullopt;
+  co_return std::move(answer->moved);
 }
 
 }  // namespace ddprun::rendezvous

@@ -19,11 +19,15 @@ namespace ddprun::rendezvous {
 // How long a connection, and each answer, is waited for.
 inline constexpr Duration kKnockPatience = std::chrono::seconds(1);
 
+// What has come of a knock.
+struct Knocked {
+  std::optional<command::Moved> moved{};  // where the run is to go, if it is to go there
+  bool is_clear = false;  // no run is there: it says so, or no host that could have one listens
+};
+
 // Puts an encoded knock into the inbox of the coordinator there, and reads from `mailbox` what it
-// says.  Nothing: it is none whose runs could change their host.  With an empty `mailbox` no answer
-// is waited for.
-store::Async<std::optional<Command>> knock_at(store::Client& client, std::string message,
-                                              std::string mailbox);
+// says.  With an empty `mailbox` no answer is waited for.
+store::Async<Knocked> knock_at(store::Client& client, std::string message, std::string mailbox);
 
 // The same between daemons, which meet others only by what the nodes of a run say: each knock has a
 // connection of its own.
@@ -34,7 +38,6 @@ class Knocker {
   // `secret`: of the nodes; the other place must know it.
   Knocker(boost::asio::any_io_executor executor, std::optional<store::Secret> secret);
 
-  // Where the run is to go, if it is to go there.
   store::Async<std::optional<command::Moved>> ask(Endpoint place, std::string message,
                                                   std::string mailbox);
 

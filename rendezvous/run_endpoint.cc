@@ -293,16 +293,11 @@ asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
   }
   auto answer = co_await messenger_->ask(place, *host->coordinator(), *from);
   knocks_at_.erase(name);
-  if (!answer || !*answer) co_return;
   // Meanwhile this node may host elsewhere, or no more.
-  if (here_ != host) co_return;
-  const HostMessenger::Knocked& knocked = **answer;
-  if (knocked.answer && std::holds_alternative<command::Moved>(*knocked.answer))
-    co_return host->coordinator()->answered(config_.member.run,
-                                            std::get<command::Moved>(*knocked.answer));
-  bool is_clear = !knocked.is_reached ||
-                  (knocked.answer && std::holds_alternative<command::Continue>(*knocked.answer));
-  if (is_clear && asks) host->coordinator()->endpoint_is_clear(config_.member.run);
+  if (!answer || here_ != host) co_return;
+  if (answer->moved)
+    co_return host->coordinator()->answered(config_.member.run, std::move(*answer->moved));
+  if (answer->is_clear && asks) host->coordinator()->endpoint_is_clear(config_.member.run);
 }
 
 // Nodes that look for the run are to find it.

@@ -35,9 +35,9 @@ Duration cost_of_restarts(const TimeAccount& account) {
 // "2 x OOM on node7", "OOM on node7", "1 lost node", "lost rendezvous".
 std::string describe(const RestartCost& restarts) {
   const RestartCause& cause = restarts.cause;
-  if (cause.kind == RestartCause::Kind::RendezvousLost)
-    return (restarts.count > 1 ? std::to_string(restarts.count) + " x " : "") + name_of(cause);
-  if (cause.kind != RestartCause::Kind::Failure) return count_of(restarts.count, name_of(cause));
+  bool counts_nodes =
+      cause.kind != RestartCause::Kind::Failure && cause.kind != RestartCause::Kind::RendezvousLost;
+  if (counts_nodes) return count_of(restarts.count, name_of(cause));
   return (restarts.count > 1 ? std::to_string(restarts.count) + " x " : "") + name_of(cause) +
          (cause.node.empty() ? "" : " on " + cause.node);
 }

@@ -3,13 +3,13 @@
 
 import json
 import os
-import pathlib
 import signal
 import unittest
 
 from ddpd_process import Ddpd
 from nodes import WORKER, wait_until
 from pages_test import PagesCase
+from processes import children_of
 
 
 class ExplainTest(PagesCase):
@@ -136,11 +136,7 @@ class ExplainTest(PagesCase):
 
 def with_descendants(pid):
     """The agent, its guardian, workers and what these have started; agents first."""
-    try:
-        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        children = []
-    return [pid] + [each for child in children for each in with_descendants(int(child))]
+    return [pid] + [each for child in children_of(pid) for each in with_descendants(child)]
 
 
 def end_process(pid):

@@ -13,6 +13,7 @@ from beats import COMMAND
 from ddpd_process import Ddpd
 from nodes import NodesCase, kill, wait_until
 from own_connections import cut_own_connections
+from processes import children_of
 from proxy import Proxy
 
 # A silence limit of 2 s.
@@ -78,8 +79,7 @@ class BeatsCase(NodesCase):
         all_pids = self.pids()
         for node in nodes:
             all_pids.append(node.process.pid)
-            children = pathlib.Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
-            all_pids += [int(pid) for pid in children if int(pid) not in all_pids]
+            all_pids += [pid for pid in children_of(node.process.pid) if pid not in all_pids]
         return all_pids
 
 

@@ -20,21 +20,24 @@ const RoundId kRound{.number = 4, .by = "a@0"};
 const Endpoint kEndpoint{.host = "e", .port = 1};
 const Endpoint kHere{.host = "b", .port = 7};
 
+// The hosting node.
+request::Join join_of(const std::string& node, int max_nodes) {
+  return {.host = node,
+          .address = node,
+          .settings = {.min_nodes = 1, .max_nodes = max_nodes},
+          .policy = {.last_call_timeout = 0s},
+          .store_port = 1000,
+          .stand_in_port = 2000,
+          .is_host = true};
+}
+
 // One node, which hosts, and goes on from a round of two: the other one, the host before, was
 // killed.
 struct Host : test::OneRun {
   explicit Host(std::uint64_t order) {
     on(runs::event::Begun{.files = {}, .name = "b@1", .order = order});
   }
-  request::Join join() const {
-    return {.host = "b",
-            .address = "b",
-            .settings = {.min_nodes = 1, .max_nodes = 3},
-            .policy = {.last_call_timeout = 0s},
-            .store_port = 1000,
-            .stand_in_port = 2000,
-            .is_host = true};
-  }
+  request::Join join() const { return join_of("b", 3); }
   void goes_on() {
     request::Join from = join();
     comes_from(from, kRound, 2, 0s, "a@0");
@@ -158,23 +161,15 @@ TEST_SUITE("A host that stood still for longer than its lease") {
       CHECK(fresh.told<command::Continue>() == 1);
       CHECK(fresh.told<command::Moved>() == 0);
     }
-    request::Join join{.host = "x",
-                       .address = "x",
-                       .settings = {.min_nodes = 1, .max_nodes = 1},
-                       .policy = {.last_call_timeout = 0s},
-                       .store_port = 1000,
-                       .stand_in_port = 2000,
-                       .is_host = true};
     SUBCASE("whose nodes wait: they are sent on") {
-      join.settings.max_nodes = 2;
-      fresh.says("x.0", join);
+      fresh.says("x.0", join_of("x", 2));
       REQUIRE(fresh.run().phase == coordinator::Phase::Gathering);
       fresh.says("b.knock", knock);
       CHECK(fresh.told<command::Continue>() == 1);
       CHECK(fresh.told<command::Moved>() == 1);
     }
     SUBCASE("where another start of the run goes on, which is not disturbed") {
-      fresh.says("x.0", join);
+      fresh.says("x.0", join_of("x", 1));
       REQUIRE(fresh.told<command::Round>() == 1);
       fresh.says("b.knock", knock);
       REQUIRE(fresh.sent.size() == 1);
@@ -185,7 +180,7 @@ TEST_SUITE("A host that stood still for longer than its lease") {
       CHECK(fresh.run().phase == coordinator::Phase::Running);
     }
     SUBCASE("where another start is about to end: not before its workers have") {
-      fresh.says("x.0", join);
+      fresh.says("x.0", join_of("x", 1));
       fresh.on(runs::event::HostLeaves{.why = "x was stopped"});
       REQUIRE(fresh.run().phase == coordinator::Phase::Ended);
       fresh.says("b.knock", knock);

@@ -512,6 +512,27 @@ void disturb_search(Random& random, Scenario& scenario) {
   std::ranges::sort(scenario.faults, {}, &Fault::at);
 }
 
+// Of nodes that can all host, and work for so long that machines can be lost meanwhile.
+Scenario make_loss_scenario(Random& random, std::uint64_t seed) {
+  Scenario scenario{.seed = seed};
+  scenario.has_stand_ins = true;
+  scenario.has_own_clocks = random.chance(40);
+  scenario.grace = random.duration(milliseconds(500), seconds(6));
+  scenario.read_timeout = random.duration(seconds(15), seconds(30));
+  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
+  scenario.work = seconds(70);
+  return scenario;
+}
+
+// The agent on a machine is killed; by the order in which they were started, the last one first.
+void kill_agent(Random& random, Scenario& scenario, Duration at, int target) {
+  scenario.faults.push_back({.kind = FaultKind::KillAgent,
+                             .at = at,
+                             .target = target,
+                             .takes_guardian = random.chance(30)});
+  scenario.faults_end = at + seconds(1);
+}
+
 // Two more nodes than there is room for: one of them takes the place of the first host, and the
 // other one is in no round.  Both are killed and started again.
 void fill_up(std::uint64_t seed, Scenario& scenario) {
@@ -527,27 +548,17 @@ void fill_up(std::uint64_t seed, Scenario& scenario) {
   scenario.machines += 2;
   Duration at = scenario.faults.front().at;
   scenario.faults.resize(1);
-  // By the order in which they were started, the last one first.
   for (int target : {0, 2}) {
     at += seconds(20) + random.duration(seconds(0), seconds(4));
-    scenario.faults.push_back({.kind = FaultKind::KillAgent,
-                               .at = at,
-                               .target = target,
-                               .takes_guardian = random.chance(30)});
-    scenario.faults_end = at + seconds(1);
+    kill_agent(random, scenario, at, target);
   }
 }
 
 // No node is left that an agent could ask at the endpoint.
 Scenario make_found_again_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
-  Scenario scenario{.seed = seed};
-  scenario.has_stand_ins = scenario.is_found_again = true;
-  scenario.has_own_clocks = random.chance(40);
-  scenario.grace = random.duration(milliseconds(500), seconds(6));
-  scenario.read_timeout = random.duration(seconds(15), seconds(30));
-  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
-  scenario.work = seconds(70);
+  Scenario scenario = make_loss_scenario(random, seed);
+  scenario.is_found_again = true;
   int size = random.number(3, 6);
   scenario.machines = size;
   rendezvous::Policy policy = make_policy(random);
@@ -569,12 +580,7 @@ Scenario make_found_again_scenario(std::uint64_t seed) {
       {.kind = FaultKind::LoseMachine, .at = at, .lasts = std::chrono::hours(10), .target = 0});
   at += seconds(20) + random.duration(seconds(0), seconds(4));
   for (int left = random.number(1, 2); left > 0; --left) {
-    // By the order in which they were started, the last one first: not the first host.
-    scenario.faults.push_back({.kind = FaultKind::KillAgent,
-                               .at = at,
-                               .target = random.number(0, size - 2),
-                               .takes_guardian = random.chance(30)});
-    scenario.faults_end = at + seconds(1);
+    kill_agent(random, scenario, at, random.number(0, size - 2));  // not the first host
     at += seconds(20) + random.duration(seconds(0), seconds(4));
   }
   if (seed % 2 == 1) disturb_search(random, scenario);
@@ -606,14 +612,9 @@ Fault lose_machine_of(Random& random, int machine, int size) {
 // again.
 Scenario make_minority_scenario(std::uint64_t seed) {
   Random random(seed * 2 + 1);
-  Scenario scenario{.seed = seed};
-  scenario.has_stand_ins = scenario.is_minority_lost = true;
-  scenario.has_own_clocks = random.chance(40);
-  scenario.grace = random.duration(milliseconds(500), seconds(6));
-  scenario.read_timeout = random.duration(seconds(15), seconds(30));
-  scenario.max_delay = random.chance(70) ? milliseconds(2) : milliseconds(60);
+  Scenario scenario = make_loss_scenario(random, seed);
+  scenario.is_minority_lost = true;
   scenario.slow_stop_percent = random.chance(20) ? 15 : 0;
-  scenario.work = seconds(70);
   int size = random.number(3, 8);
   scenario.machines = size;
   rendezvous::Policy policy = make_policy(random);

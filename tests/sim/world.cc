@@ -514,7 +514,7 @@ void World::deliver(int machine, const std::string& message, Duration until,
                     const std::optional<Endpoint>& place) {
   const Machine& from = machines[static_cast<std::size_t>(machine)];
   int there = machine_of(place);
-  bool is_cut = !reaches(machine, there) || !reaches(there, machine);
+  bool is_cut = !can_connect(machine, there);
   if (!from.is_up || time.now() > until) return;
   Host* host_there = at(place);
   bool is_up = machines[static_cast<std::size_t>(there)].is_up;
@@ -533,12 +533,14 @@ void World::deliver(int machine, const std::string& message, Duration until,
              });
 }
 
+bool World::can_knock(Host& from, Host* there) const {
+  return there != nullptr && !there->process().is_frozen &&
+         can_connect(from.process().machine, there->process().machine);
+}
+
 void World::knock(Host& from, const std::optional<Endpoint>& place) {
-  Host* there = at(place);
-  if (there == &from) return;
-  const bool is_heard = there != nullptr && !there->process().is_frozen &&
-                        can_connect(from.process().machine, there->process().machine);
-  if (!is_heard) {
+  if (at(place) == &from) return;
+  if (!can_knock(from, at(place))) {
     if (place || !from.is_in_doubt()) return;
     return time.to(from.process(), milliseconds(500), [&from] {  // it is tried for a while
       if (!from.is_closed) from.endpoint_is_clear();
@@ -549,10 +551,9 @@ void World::knock(Host& from, const std::optional<Endpoint>& place) {
 
 void World::knock(Host& from, const Endpoint& place, const std::optional<std::string>& message) {
   Host* there = at(place);
-  if (!message || there == nullptr || there == &from) return;
+  if (!message || there == &from || !can_knock(from, there)) return;
   Process& asked = there->process();
   Process& asker = from.process();
-  if (!can_connect(asker.machine, asked.machine) || asked.is_frozen) return;
   time.after(random.duration(Duration(1000), scenario.max_delay), [=, this, &from, &asked, &asker] {
     if (there->is_closed) return;
     time.to(asked, Duration::zero(), [=, this, &from, &asked, &asker] {

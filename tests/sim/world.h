@@ -114,6 +114,7 @@ class World {
   bool reaches(int from, int to) const;
   // Whether a new connection comes about.
   bool can_connect(int from, int to) const;
+  bool can_knock(Host& from, Host* there) const;
   void exit(Process& process, bool tells);
 
   Process& add_process(const std::string& name, int machine);
