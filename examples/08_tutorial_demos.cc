@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The three demos of PyTorch's tutorial "Getting Started with Distributed Data Parallel", line by
-// line: demo_basic, demo_checkpoint and demo_model_parallel.  worker/ddp/TUTORIAL.md has each line
-// of the tutorial beside its twin.
+// The three demos of PyTorch's tutorial "Getting Started with Distributed Data Parallel":
+// demo_basic, demo_checkpoint and demo_model_parallel.  worker/ddp/TUTORIAL.md has the tutorial's
+// lines beside their twins.
 //
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/tutorial_demos
 //   ddprun --standalone --nproc-per-node 2 build/release/bin/tutorial_demos checkpoint
