@@ -40,8 +40,12 @@ void MemberTransition::heard(const command::Round& round) {
   if (!round.after.empty()) look();  // so that it is settled soon
 }
 
+// Also after a failure of its own, which is judged by what all nodes know: a second look asks this
+// one, too.
 void MemberTransition::heard(const command::Inspect& inspect) {
-  if (has_workers_of(state_, inspect.round)) want(action::NotifyInspect{inspect});
+  const bool has_failed =
+      state_.is_joined && state_.failed && state_.failed->round == inspect.round;
+  if (has_failed || has_workers_of(state_, inspect.round)) want(action::NotifyInspect{inspect});
 }
 
 void MemberTransition::heard(const command::TakeStacks& take) {

@@ -142,7 +142,10 @@ TEST_CASE("Member: a worker that waited in vain, here or on another node") {
   Running own;
   CHECK(own.on(member::event::WorkerFailed{.failure = {}, .wait = TimedOutWait{}}) ==
         "post n.0 failed");
-  CHECK(own.hears(command::Inspect{.round = 4, .in = "x"}) == "");  // it looks already
+  CHECK(own.on(member::event::WorkersInspected{}) == "post n.0 found");
+  // A second look: this node knows something of the others' wait, too.
+  CHECK(own.hears(command::Inspect{.round = 3, .in = "x"}) == "");
+  CHECK(own.hears(command::Inspect{.round = 4, .in = "x"}) == "inspect, x");
   CHECK(own.on(member::event::WorkersInspected{}) == "post n.0 found");
   own.loses_connection();
   own.connects();
