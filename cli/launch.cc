@@ -226,10 +226,14 @@ Result<void> add_places(agent::WorkerGroupConfig& workers, std::vector<std::stri
   return {};
 }
 
-// Of a run whose folders are there; one that holds nothing goes.
-int refuse_with_places(const agent::WorkerGroupConfig& workers, const Error& error) {
+// For a node that cannot run its workers: tells the other nodes, which would wait for it in vain.
+// A log folder that was made for nothing goes.
+int refuse_here(const LaunchConfig& config, const agent::WorkerGroupConfig& workers,
+                const Error& error, int exit_code = kExitUsage) {
   if (workers.log_dir) workers.log_dir->remove_if_empty();
-  return refuse(error);
+  if (!config.network) return refuse(error, exit_code);
+  report_preflight_failure(*config.network, to_string(error));
+  return exit_code;
 }
 
 // A folder that the user has not asked for stays empty, and goes.
@@ -306,7 +310,7 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config,
   process::Console err(loop.get_executor(), STDERR_FILENO, say_stall, &out);
   logger = make_logger(config.log_level, [&err](std::string_view line) { err.write(line); });
   auto events = open_event_log(config.event_log, err, disk, *logger);
-  if (!events) return refuse_with_places(agent_config.workers, events.error());
+  if (!events) return refuse_here(config, agent_config.workers, events.error());
   agent_config.event_sink = std::move(*events);
   for (const std::string& note : config.notes) logger->info("{}", note);
   for (const std::string& warning : warnings) logger->warn("{}", warning);
@@ -348,11 +352,6 @@ int run(const LaunchConfig& config, agent::AgentConfig agent_config,
   return exit_code;
 }
 
-int refuse_with_others(const LaunchConfig& config, const std::string& why) {
-  report_preflight_failure(*config.network, why);
-  return kExitUsage;
-}
-
 }  // namespace
 
 int refuse(const Error& error, int exit_code) {
@@ -368,20 +367,22 @@ int launch(const LaunchConfig& config) {
   agent::AgentConfig agent = config.agent;
   agent.program = "ddprun " DDPRUN_VERSION;
   agent.workers.keeps_stderr = ::isatty(STDERR_FILENO) == 0;
+  // Without threads the others cannot be told.
+  Result<void> has_threads = config.network ? has_threads_for_rendezvous() : Result<void>{};
+  if (!has_threads) return refuse(has_threads.error(), agent::kExitInfrastructure);
   Result<void> has_room = has_descriptors_for(agent.workers);
-  if (has_room && config.network) has_room = has_threads_for_rendezvous();
-  if (!has_room) return refuse(has_room.error(), agent::kExitInfrastructure);
   store::raise_file_limit();
+  if (!has_room)
+    return refuse_here(config, agent.workers, has_room.error(), agent::kExitInfrastructure);
   if (!config.preflight_failure.empty())
-    return refuse_with_others(config, config.preflight_failure);
+    return refuse_here(config, agent.workers, Error{Errc::InvalidInput, config.preflight_failure});
 
   std::vector<std::string> warnings = config.warnings;
   Result<void> placed = add_places(agent.workers, warnings);
-  if (!placed && !config.network) return refuse(placed.error());
-  if (!placed) return refuse_with_others(config, to_string(placed.error()));
+  if (!placed) return refuse_here(config, agent.workers, placed.error());
   add_timeline(config, agent);
   auto timers = make_timer_file(agent);
-  if (!timers) return refuse_with_places(agent.workers, timers.error());
+  if (!timers) return refuse_here(config, agent.workers, timers.error());
   if (agent.has_timers) agent.timer_file = &*timers;
   return run(config, std::move(agent), warnings);
 }

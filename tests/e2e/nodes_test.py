@@ -145,7 +145,9 @@ class RoundTest(NodesCase):
                  ("script 'no-such-script.py' does not exist", [], ("no-such-script.py",)),
                  ("program 'no-such-program' was not found in PATH", [], ("--no-python", "no-such-program")),
                  ("program '/no/such/program' does not exist", [], ("--no-python", "/no/such/program")),
-                 ("--nproc-per-node=gpu: no GPU is visible .*", ["--nproc-per-node=gpu"], None))
+                 ("--nproc-per-node=gpu: no GPU is visible .*", ["--nproc-per-node=gpu"], None),
+                 ("--event-log-handler: open \\S+/file/events: Not a directory",
+                  [f"--event-log-handler=jsonl:{self.path}/file/events"], None))
         for is_host in (True, False):
             for cause, options, command in cases:
                 with self.subTest(cause=cause, is_host=is_host):
