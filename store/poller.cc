@@ -10,6 +10,9 @@ epoll_event event_of(std::uint64_t id, Poller::Interest interest) {
   epoll_event event{};
   if (interest.readable) event.events |= EPOLLIN | EPOLLRDHUP;
   if (interest.writable) event.events |= EPOLLOUT;
+  // That a connection is broken is told always.  Who cannot do anything about it yet is told once,
+  // not at each look.
+  if (event.events == 0) event.events = EPOLLONESHOT;
   event.data.u64 = id;
   return event;
 }

@@ -31,7 +31,8 @@ class Poller {
     bool operator==(const Interest&) const = default;
   };
 
-  // A descriptor by the id that it was added with.  One whose connection is broken counts as both.
+  // A descriptor by the id that it was added with.  One whose connection is broken counts as both;
+  // where neither is of interest that is told once, and again after a change().
   struct Ready {
     std::uint64_t id;
     bool is_readable;

@@ -84,6 +84,11 @@ TEST_SUITE("store/poller") {
     REQUIRE(ready.size() == 1);
     CHECK(ready[0].is_writable);
     CHECK(ready[0].is_readable);
+    // Not at each look until somebody can do something about it.
+    CHECK(poller.ready().empty());
+    poller.change(pair.near.get(), 7, {.readable = true, .writable = false});
+    CHECK(poller.ready().size() == 1);
+    CHECK(poller.ready().size() == 1);
   }
 
   TEST_CASE_FIXTURE(Fixture, "a descriptor that was removed is not told of") {
