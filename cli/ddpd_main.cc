@@ -25,6 +25,7 @@
 #include "cli/ddpd_options.h"
 #include "cli/print.h"
 #include "cli/run_file_place.h"
+#include "cli/standard_streams.h"
 #include "cli/systemd.h"
 #include "rendezvous/decide/exposure.h"
 #include "rendezvous/host.h"
@@ -194,6 +195,7 @@ int serve(DdpdOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ddprun::cli::open_standard_streams();
   ddprun::unblock_signals();
   auto options = ddprun::cli::read_ddpd_options(argc, argv);
   if (!options) return fail(kBadUsage, to_string(options.error()));

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // ddprun: parse, configure, run, exit.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,22 +13,13 @@
 #include "cli/machine.h"
 #include "cli/options/options.h"
 #include "cli/print.h"
+#include "cli/standard_streams.h"
 #include "store/auth/secret.h"
 #include "store/base/signal_mask.h"
 
 namespace {
 
 using namespace ddprun;
-
-// If a standard stream is closed at the start (`ddprun … >&-`), no socket may take its number, and
-// with it the workers' output.
-void open_standard_streams() {
-  int fd = 0;
-  do {
-    fd = ::open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): workers inherit it
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd > STDERR_FILENO) ::close(fd);
-}
 
 // What was asked for, and no run.
 int answer(const std::string& text) {
@@ -42,7 +30,7 @@ int answer(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  open_standard_streams();
+  cli::open_standard_streams();
   unblock_signals();
   cli::Environment environment = cli::read_environment();
   const std::string exit_code_path = cli::take_exit_code_path(environment);

@@ -134,6 +134,21 @@ class DdpdTest(unittest.TestCase):
                     self.assertEqual(file.read(), f"{ddpd.port}\n")
                 self.assertEqual(os.listdir(folder), ["port"])
 
+    def test_closed_standard_streams_are_not_taken_by_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "port")
+            command = [ddpd_path(), "--listen=127.0.0.1:0", "--state-dir", state_folder(), "--port-file", path]
+            with subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]) as ddpd:
+                try:
+                    deadline = time.monotonic() + LIMIT_S
+                    while not os.path.exists(path) and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    for number in range(3):
+                        self.assertEqual(os.readlink(f"/proc/{ddpd.pid}/fd/{number}"), "/dev/null")
+                finally:
+                    ddpd.terminate()
+                    self.assertEqual(ddpd.wait(LIMIT_S), 0)
+
     def test_nobody_can_keep_the_port_file_from_being_written_by_a_name_beside_it(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "port")
