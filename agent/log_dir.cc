@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "agent/decide/folder_name.h"
 #include "rendezvous/random_name.h"
 #include "store/base/file.h"
 #include "store/base/folder.h"
@@ -29,13 +30,6 @@ Error failure(const std::error_code& code, const std::string& path) {
 
 Error failure(int number, const std::string& path) {
   return failure(std::error_code(number, std::system_category()), path);
-}
-
-// A run id is the user's text: what would leave the folder, or hide it, becomes '_'.
-std::string as_file_name(std::string run_id) {
-  std::replace(run_id.begin(), run_id.end(), '/', '_');
-  if (run_id.starts_with('.')) run_id[0] = '_';
-  return run_id.substr(0, 128);
 }
 
 Result<std::string> make_unique_folder(const std::string& prefix) {
@@ -88,7 +82,7 @@ Result<LogDir> LogDir::create(const std::string& base, const std::string& run_id
     if (!error) fs::create_directories(parent, error);
     if (error) return failure(error, parent.string());
   }
-  std::string name = (is_temporary ? "ddprun_" : "") + as_file_name(run_id) + "_";
+  std::string name = folder_name_of(run_id, is_temporary) + "_";
   Result<std::string> path = make_unique_folder((parent / name).string());
   if (!path) return path.error();
   Result<void> written = has_logs ? try_to_write(*path) : Result<void>();

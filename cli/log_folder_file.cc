@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "agent/decide/folder_name.h"
 #include "store/base/folder.h"
 
 namespace ddprun::cli {
@@ -14,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder's name begins with its run's id.
+// Of all runs that have a folder there, where `run` is empty.
 std::optional<fs::path> newest_below(const fs::path& folder, const std::string& file_name,
                                      const std::string& run) {
   std::optional<fs::path> newest;
@@ -23,7 +24,7 @@ std::optional<fs::path> newest_below(const fs::path& folder, const std::string& 
   for (const auto& entry : entries_of(folder, error)) {
     if (!fs::is_directory(entry.symlink_status(error))) continue;
     std::string name = entry.path().filename().string();
-    if (!run.empty() && name.substr(0, name.rfind('_')) != run) continue;
+    if (!run.empty() && !agent::is_folder_of(name, run)) continue;
     fs::path file = entry.path() / file_name;
     std::error_code missing;
     fs::file_time_type time = fs::last_write_time(file, missing);

@@ -81,6 +81,8 @@ class ExplainTest(PagesCase):
         folder = next(logs.glob("job_*/report.json")).parent
         self.assertIn(f"by {folder}/report.json", self.ddpctl("explain", str(folder)))
         self.assertEqual(json.loads(self.ddpctl("explain", "--json", str(folder)))[0]["exit_code"], 82)
+        folder.rename(logs / "team_exp_1_aB3dE6")
+        self.assertIn("team_exp_1_aB3dE6/report.json", self.ddpctl("explain", "--run=team/exp/1", str(logs)))
         self.assertIn("has no report.json of run 'other'", self.ddpctl("explain", "--run=other", str(logs), code=2))
         empty = self.path / "empty"
         empty.mkdir()
