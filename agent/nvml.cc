@@ -75,15 +75,18 @@ std::map<pid_t, rendezvous::GpuVitals> Nvml::by_process() {
     unsigned process_count = kMostProcesses;
     bool is_known = library_->device(index, &device) == kSuccess &&
                     library_->memory(device, &memory) == kSuccess &&
-                    library_->utilization(device, &utilization) == kSuccess &&
                     library_->processes(device, &process_count, processes.data()) == kSuccess;
     if (!is_known) continue;
+    // Some GPUs, those with MIG among them, do not say how busy they are.
+    const bool says_how_busy = library_->utilization(device, &utilization) == kSuccess;
     processes.resize(std::min(process_count, kMostProcesses));
     for (const ProcessInfo& process : processes) {
       rendezvous::GpuVitals& gpu = found[static_cast<pid_t>(process.pid)];
       if (process.used_bytes != kNotKnown) gpu.used_mib += process.used_bytes / kMiB;
       gpu.total_mib += memory.total / kMiB;
-      gpu.busy_percent = std::max(gpu.busy_percent, static_cast<int>(utilization.gpu));
+      if (says_how_busy)
+        gpu.busy_percent =
+            std::max(gpu.busy_percent.value_or(0), static_cast<int>(utilization.gpu));
     }
   }
   return found;

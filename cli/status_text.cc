@@ -235,6 +235,12 @@ std::string state_text(const Rank& rank) {
   return in_d_state.empty() ? state : in_d_state;
 }
 
+std::string gpu_text(const Json& gpu) {
+  const std::string used = bytes_text(number(gpu, "used_mib").value_or(0) * 1024);
+  auto busy = number(gpu, "busy_percent");
+  return busy ? used + " " + std::to_string(*busy) + "%" : used;
+}
+
 std::vector<std::string> row_of(const Rank& rank) {
   std::vector<std::string> row{std::to_string(rank.rank), text(*rank.node, "host"),
                                state_text(rank)};
@@ -249,9 +255,7 @@ std::vector<std::string> row_of(const Rank& rank) {
   row.push_back(age ? for_seconds(*age / 1000) : "-");
   row.push_back(number(worker, "step") ? std::to_string(count(worker, "step")) : "-");
   const Json& gpu = field(worker, "gpu");
-  row.push_back(gpu.is_object() ? bytes_text(number(gpu, "used_mib").value_or(0) * 1024) + " " +
-                                      std::to_string(count(gpu, "busy_percent")) + "%"
-                                : "-");
+  row.push_back(gpu.is_object() ? gpu_text(gpu) : "-");
   row.push_back(text(worker, "last_line"));
   return row;
 }

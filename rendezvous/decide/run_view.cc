@@ -81,7 +81,7 @@ Json to_json(const WorkerVitals& worker, std::optional<Duration> still, bool is_
   if (worker.gpu) {
     json["gpu"] = {{"used_mib", worker.gpu->used_mib},
                    {"total_mib", worker.gpu->total_mib},
-                   {"busy_percent", worker.gpu->busy_percent}};
+                   {"busy_percent", or_null(worker.gpu->busy_percent)}};
   }
   if (is_trusted && !worker.last_line.empty()) json["last_line"] = worker.last_line;
   return json;

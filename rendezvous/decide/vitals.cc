@@ -81,7 +81,7 @@ std::optional<WorkerVitals> decode_worker(std::string_view line) {
     worker.gpu.emplace();
     worker.gpu->used_mib = *used;
     worker.gpu->total_mib = words.number<std::uint64_t>();
-    worker.gpu->busy_percent = words.number<int>();
+    worker.gpu->busy_percent = words.optional_number<int>();
   }
   if (!words.is_good()) return std::nullopt;
   worker.last_line = printable(beginning_of(words.rest(), kMaxLastLine));
@@ -105,9 +105,9 @@ std::string encode(const Vitals& vitals) {
     put(text, worker.heartbeat_age_ms);
     put(text, worker.step);
     if (worker.gpu) {
-      text += ' ' + std::to_string(worker.gpu->used_mib) + ' ' +
-              std::to_string(worker.gpu->total_mib) + ' ' +
-              std::to_string(worker.gpu->busy_percent);
+      text +=
+          ' ' + std::to_string(worker.gpu->used_mib) + ' ' + std::to_string(worker.gpu->total_mib);
+      put(text, worker.gpu->busy_percent);
     } else {
       text += " -";
     }

@@ -18,7 +18,7 @@ namespace ddprun::rendezvous {
 struct GpuVitals {
   std::uint64_t used_mib = 0;
   std::uint64_t total_mib = 0;
-  int busy_percent = 0;
+  std::optional<int> busy_percent{};  // of the busiest one that says so
 
   friend bool operator==(const GpuVitals&, const GpuVitals&) = default;
 };

@@ -14,10 +14,11 @@ TEST_SUITE("agent/nvml") {
     Nvml nvml;
     for (int look = 0; look < 2; ++look) {
       auto gpus = nvml.by_process();
-      CHECK(gpus.size() == 2);
+      CHECK(gpus.size() == 3);
       CHECK(gpus.at(::getpid()) ==
             rendezvous::GpuVitals{.used_mib = 3072, .total_mib = 2 * 81'920, .busy_percent = 97});
       CHECK(gpus.at(1).used_mib == 2);
+      CHECK(gpus.at(2) == rendezvous::GpuVitals{.used_mib = 5, .total_mib = 81'920});
     }
   }
 }

@@ -33,6 +33,9 @@ TEST_SUITE("rendezvous/decide/vitals") {
   TEST_CASE("what is written is read again") {
     CHECK(decode_vitals(encode(some()), 8) == some());
     CHECK(decode_vitals(encode(Vitals{}), 8) == Vitals{});
+    Vitals partitioned = some();
+    partitioned.workers[0].gpu->busy_percent.reset();
+    CHECK(decode_vitals(encode(partitioned), 8) == partitioned);
   }
 
   TEST_CASE("of workers beyond those that the node has announced nothing is read") {
