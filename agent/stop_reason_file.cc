@@ -7,13 +7,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "agent/log_dir.h"
 #include "store/base/fd.h"
+#include "store/base/file.h"
 #include "store/base/variant.h"
 #include "store/clock.h"
 
@@ -25,14 +25,9 @@ using worker::StopReason;
 
 // What a process has written into a file that only it and we have.
 std::string text_of(const Fd& file) {
-  std::string text;
-  std::array<char, 4096> part{};
-  ssize_t count = 0;
-  while ((count = ::pread(file.get(), part.data(), part.size(), static_cast<off_t>(text.size()))) >
-         0) {
-    text.append(part.data(), static_cast<std::size_t>(count));
-  }
-  return text;
+  constexpr std::size_t kMost = 1024 * 1024;
+  Result<std::string> text = read_from(file.get(), kMost, "read an answer");
+  return text ? std::move(*text) : "";
 }
 
 }  // namespace

@@ -207,17 +207,9 @@ class HostFiles::Folder {
     if (!file || ::fstat(file.get(), &status) != 0) return disk_error("open " + path_ + "/" + name);
     if (!S_ISREG(status.st_mode) || status.st_size > kMaxBytes)
       return unreadable("it is no file, or too large");
-    std::string text(static_cast<std::size_t>(status.st_size), '\0');
-    std::size_t size = 0;
-    while (size < text.size()) {
-      ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return disk_error("read " + path_ + "/" + name);
-      if (count == 0) break;
-      size += static_cast<std::size_t>(count);
-    }
-    text.resize(size);
-    auto entry = decode_host_entry(text);
+    Result<std::string> text = read_from(file.get(), kMaxBytes, "read " + path_ + "/" + name);
+    if (!text) return text.error();
+    auto entry = decode_host_entry(*text);
     if (!entry) return unreadable(entry.error().context);
     if (entry->generation != generation) return unreadable("it is of another generation");
     return entry;

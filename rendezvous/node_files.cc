@@ -15,6 +15,7 @@
 
 #include "rendezvous/decide/run_file.h"
 #include "rendezvous/own_folder.h"
+#include "store/base/file.h"
 #include "store/base/folder.h"
 #include "store/clock.h"
 
@@ -35,24 +36,17 @@ constexpr const char* kLooked = ".looked";
 constexpr std::time_t kBetweenLooks = 60 * 60;  // seconds
 constexpr std::time_t kSettled = 1;             // seconds
 
-// At most `limit` bytes.
-std::string read_all(const Fd& file, off_t limit = 4096) {
-  std::string text(static_cast<std::size_t>(limit), '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
-    if (count <= 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
+// At most `limit` bytes; empty where they cannot be read.
+std::string text_of(const Fd& file, std::size_t limit) {
+  Result<std::string> text = read_from(file.get(), limit, "read a node's file");
+  return text ? std::move(*text) : "";
 }
 
 // The name of this start of the machine; empty where it has none.
 std::string boot_of_machine() {
   Fd file(::open(kBootId, O_RDONLY | O_CLOEXEC));
   if (!file) return "";
-  std::string text = read_all(file);
+  std::string text = text_of(file, 4096);
   return text.substr(0, text.find('\n'));
 }
 
@@ -95,7 +89,7 @@ std::optional<std::string> read_if_dead(const Fd& folder, const std::string& nam
                  status.st_size <= kMaxBytes;
   // Others may look at the same time.
   if (!is_file || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return std::nullopt;
-  return read_all(file, status.st_size);
+  return text_of(file, kMaxBytes);
 }
 
 // What the agent whose node file this is, or its guardian, has said at the end; empty: nothing.
@@ -104,7 +98,7 @@ std::string last_word(const Fd& folder, const std::string& name) {
                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   bool is_file = file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
-  return is_file ? read_all(file, kMaxLastWord) : "";
+  return is_file ? text_of(file, kMaxLastWord) : "";
 }
 
 void remove(const Fd& folder, const std::string& name) {

@@ -46,15 +46,8 @@ std::optional<std::string> read_file(const Fd& folder, const std::string& name) 
   struct stat status {};
   bool is_there = file && ::fstat(file.get(), &status) == 0;
   if (!is_there || !S_ISREG(status.st_mode) || status.st_size > kMaxBytes) return std::nullopt;
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
-    if (count <= 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
+  Result<std::string> text = read_from(file.get(), kMaxBytes, name);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
 // The first of `folders` that can be taken; `problem` says why none can.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <system_error>
 
+#include "store/base/file.h"
 #include "store/base/folder.h"
 
 namespace ddprun::agent {
@@ -95,17 +96,7 @@ Result<std::string> LogFolder::end_of(const std::string& file, std::size_t limit
   if (!S_ISREG(info.st_mode)) return system_error(ENOENT, "read " + file);
   auto size = static_cast<std::uint64_t>(info.st_size);
   off_t from = size > limit ? static_cast<off_t>(size - limit) : 0;
-  std::string text(std::min<std::uint64_t>(size, limit), '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    ssize_t count =
-        ::pread(fd->get(), text.data() + have, text.size() - have, from + static_cast<off_t>(have));
-    if (count < 0) return system_error(errno, "read " + file);
-    if (count == 0) break;  // it was cut meanwhile
-    have += static_cast<std::size_t>(count);
-  }
-  text.resize(have);
-  return text;
+  return read_from(fd->get(), limit, "read " + file, from);
 }
 
 }  // namespace ddprun::agent

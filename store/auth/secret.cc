@@ -11,6 +11,7 @@
 
 #include "store/auth/sodium.h"
 #include "store/base/fd.h"
+#include "store/base/file.h"
 
 namespace ddprun::store {
 namespace {
@@ -46,17 +47,7 @@ Result<std::string> read_private(const std::string& path, const std::string& nam
   if ((file.st_mode & of_others) != 0) {
     return invalid(name + ": other users may use it; run: chmod 600 " + path);
   }
-  std::string text(Secret::kMaxBytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_error(errno, name);
-    if (count == 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
+  return read_from(fd.get(), Secret::kMaxBytes + 1, name);
 }
 
 }  // namespace

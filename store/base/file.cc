@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "store/base/fd.h"
@@ -19,6 +21,20 @@ int close_file(Fd fd) {
 }
 
 }  // namespace
+
+Result<std::string> read_from(int fd, std::size_t limit, const std::string& what, off_t offset) {
+  std::string text;
+  std::array<char, 16 * 1024> part;
+  while (text.size() < limit) {
+    ssize_t count = ::pread(fd, part.data(), std::min(part.size(), limit - text.size()),
+                            offset + static_cast<off_t>(text.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error(errno, what);
+    if (count == 0) break;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
 
 int write_all(int fd, std::string_view bytes) {
   return write_what_fits(fd, bytes).error_number;

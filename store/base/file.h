@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Writing files.  Each call may wait for the disk.
+// Reading and writing files.  Each call may wait for the disk.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,10 @@
 #include "store/base/error.h"
 
 namespace ddprun {
+
+// Reads `fd` from `offset` on, to its end, and at most `limit` bytes; also of a file that grows or
+// shrinks meanwhile.  Fails with `what` and the system's reason.
+Result<std::string> read_from(int fd, std::size_t limit, const std::string& what, off_t offset = 0);
 
 // Writes all of `bytes` to `fd`, and waits for as long as that takes, also where `fd` is
 // non-blocking.  Returns 0, or the errno of what stopped it.

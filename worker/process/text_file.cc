@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "store/base/fd.h"
+#include "store/base/file.h"
 
 namespace ddprun::process {
 namespace {
@@ -28,19 +29,10 @@ std::optional<RegularFile> open_regular_file(const std::string& path) {
   return RegularFile{std::move(fd), static_cast<std::size_t>(info.st_size)};
 }
 
-// At most `limit` bytes from `offset` on, also of a file that grows meanwhile.
-std::optional<std::string> read_from(const Fd& fd, std::size_t offset, std::size_t limit) {
-  std::string text;
-  std::array<char, 4096> part;
-  while (text.size() < limit) {
-    ssize_t count = ::pread(fd.get(), part.data(), std::min(part.size(), limit - text.size()),
-                            static_cast<off_t>(offset + text.size()));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::nullopt;
-    if (count == 0) break;
-    text.append(part.data(), static_cast<std::size_t>(count));
-  }
-  return text;
+// At most `limit` bytes from `offset` on.
+std::optional<std::string> read_part(const Fd& fd, std::size_t offset, std::size_t limit) {
+  Result<std::string> text = read_from(fd.get(), limit, "read a file", static_cast<off_t>(offset));
+  return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
 }  // namespace
@@ -60,20 +52,20 @@ std::optional<std::string> text_of_file(const std::string& path) {
 std::optional<std::string> text_of_regular_file(const std::string& path, std::size_t limit) {
   auto file = open_regular_file(path);
   if (!file || file->size > limit) return std::nullopt;
-  return read_from(file->fd, 0, limit);
+  return read_part(file->fd, 0, limit);
 }
 
 std::optional<std::string> end_of_regular_file(const std::string& path, std::size_t limit) {
   auto file = open_regular_file(path);
   if (!file) return std::nullopt;
-  return read_from(file->fd, file->size - std::min(file->size, limit), limit);
+  return read_part(file->fd, file->size - std::min(file->size, limit), limit);
 }
 
 std::optional<std::string> part_of_regular_file(const std::string& path, std::size_t offset,
                                                 std::size_t limit) {
   auto file = open_regular_file(path);
   if (!file) return std::nullopt;
-  return read_from(file->fd, offset, limit);
+  return read_part(file->fd, offset, limit);
 }
 
 }  // namespace ddprun::process
