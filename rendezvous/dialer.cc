@@ -146,14 +146,12 @@ std::vector<std::uint16_t> Dialer::ports() const {
   return ports;
 }
 
-// No port leaves the list, so that the next search begins where this one ended.
 store::Async<void> Dialer::find_port() {
   std::string tried;
   for (std::uint16_t port : ports()) {
     auto found = co_await look_for_home(port, time_left());
     if (found) {
-      std::ranges::replace(config_.other_ports, port, config_.endpoint.port);
-      config_.endpoint.port = port;
+      config_.use_port(port);
       co_return Result<void>{};
     }
     if (tried.empty()) tried = to_string(found.error());

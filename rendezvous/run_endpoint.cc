@@ -505,7 +505,7 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
         server.listen.host.empty() ? listen_everywhere(port) : store::listen_on(server.listen);
     listening =
         socket ? store::Server::serve(executor_, std::move(*socket), server) : socket.error();
-    if (listening) config_.endpoint.port = port;
+    if (listening) config_.use_port(port);
     if (listening || listening.error().code != std::errc::address_in_use) break;
   }
   return listening;

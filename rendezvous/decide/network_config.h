@@ -3,6 +3,7 @@
 // What a node of a run of several nodes is told before it starts: values, validated by cli.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,11 @@ struct NetworkConfig {
   // Further ports of the same host, in the command to try them: the host takes the first that is
   // free, and the others go on where something else answers.  Empty: only the endpoint's.
   std::vector<std::uint16_t> other_ports{};
+  // Makes one of them the endpoint's.  No port leaves the list: the next search begins with it.
+  void use_port(std::uint16_t port) {
+    std::ranges::replace(other_ports, port, endpoint.port);
+    endpoint.port = port;
+  }
   std::optional<bool> is_host{};  // the user's word; else the one that can bind the endpoint
   // Instead of an endpoint, who hosts is written down in this folder (rendezvous/host_files.h).
   // `endpoint` then has this machine's address, as the others reach it, and no port.
