@@ -140,14 +140,16 @@ Result<std::shared_ptr<TlsContext>> TlsContext::make(const TlsFiles& files) {
   made->context_ = library.context_new(library.client_method());
   if (made->context_ == nullptr) return Error{Errc::NotSupported, "OpenSSL: " + library.why()};
   void* context = made->context_;
-  library.context_ctrl(context, kSetMinVersion, kTls12, nullptr);
+  if (library.context_ctrl(context, kSetMinVersion, kTls12, nullptr) != 1)
+    return Error{Errc::NotSupported, "OpenSSL: " + library.why()};
   library.set_password(context, no_passphrase);
   library.set_verify(context, kVerifyPeer, nullptr);
   auto unusable = [&](const std::string& what, const std::string& path) {
-    return Error{Errc::InvalidInput, what + " " + path + ": " + library.why()};
+    return Error{Errc::InvalidInput,
+                 what + (path.empty() ? "" : " " + path) + ": " + library.why()};
   };
   if (files.ca.empty()) {
-    library.default_ca(context);
+    if (library.default_ca(context) != 1) return unusable("the system's CA certificates", "");
   } else if (library.load_ca(context, files.ca.c_str(), nullptr) != 1) {
     return unusable("the CA certificate", files.ca);
   }
@@ -173,7 +175,9 @@ Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<TlsContext>
   if (made->session_ == nullptr) return Error{Errc::LimitExceeded, "OpenSSL: " + library.why()};
   made->in_ = library.bio_new(library.bio_memory());
   made->out_ = library.bio_new(library.bio_memory());
-  library.set_bio(made->session_, made->in_, made->out_);
+  library.set_bio(made->session_, made->in_, made->out_);  // owns both from here on
+  if (made->in_ == nullptr || made->out_ == nullptr)
+    return Error{Errc::LimitExceeded, "OpenSSL: " + library.why()};
   library.set_connect_state(made->session_);
   bool is_numeric = is_numeric_host(host);
   int status = 0;

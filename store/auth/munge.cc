@@ -58,11 +58,13 @@ struct Munge::Library {
     return function != nullptr;
   }
 
-  // A context with this process's munged; nullptr where there is no memory.
+  // A context with this process's munged; nullptr where there is no memory for it.
   Context make_context() const {
     Context context = ctx_create();
-    if (context != nullptr && !socket.empty()) ctx_set(context, kOptSocket, socket.c_str());
-    return context;
+    if (context == nullptr || socket.empty()) return context;
+    if (ctx_set(context, kOptSocket, socket.c_str()) == kSuccess) return context;
+    ctx_destroy(context);
+    return nullptr;
   }
 
   std::string socket_path() const {
@@ -111,9 +113,11 @@ Result<std::string> Munge::seal(const Secret& secret) const {
   const std::string text = std::string(kPurpose) + secret.key_text();
   Library::Context context = library_->make_context();
   if (context == nullptr) return Error{Errc::Closed, "MUNGE: no memory"};
-  library_->ctx_set(context, kOptUserRestriction, ::geteuid());
   char* credential = nullptr;
-  int status = library_->encode(&credential, context, text.data(), static_cast<int>(text.size()));
+  // Without the restriction any user of the cluster could open it.
+  int status = library_->ctx_set(context, kOptUserRestriction, ::geteuid());
+  if (status == kSuccess)
+    status = library_->encode(&credential, context, text.data(), static_cast<int>(text.size()));
   std::unique_ptr<char, Freed> owned(credential);
   library_->ctx_destroy(context);
   if (status != kSuccess) return library_->failure(status);
