@@ -84,7 +84,9 @@ std::string writer(int pid = ::getpid()) {
 
 // Puts `from` in the place of `to`, which may exist.
 Result<void> move_into_place(const fs::path& from, const fs::path& to) {
-  if (!fs::exists(to)) {
+  std::error_code failure;
+  if (!fs::exists(to, failure)) {
+    if (failure) return failed(failure, "look for " + to.string());
     if (::rename(from.c_str(), to.c_str()) == 0) return {};
     return system_error(errno, "rename " + from.string());
   }
@@ -102,9 +104,9 @@ Result<void> move_into_place(const fs::path& from, const fs::path& to) {
   if (::rename(to.c_str(), aside.c_str()) != 0)
     return system_error(errno, "replace " + to.string());
   if (::rename(from.c_str(), to.c_str()) != 0) {
-    const Error failure = system_error(errno, "replace " + to.string());
+    const Error error = system_error(errno, "replace " + to.string());
     ::rename(aside.c_str(), to.c_str());
-    return failure;
+    return error;
   }
   fs::remove_all(aside, ignored);
   return {};
@@ -348,7 +350,8 @@ Result<fs::path> set_aside(const fs::path& checkpoint) {
   const fs::path directory = checkpoint.parent_path();
   const std::string name = kDamagedPrefix + checkpoint.filename().string();
   fs::path place = directory / name;
-  for (int number = 2; fs::exists(fs::symlink_status(place)); ++number) {
+  std::error_code unknown;  // then rename() says why
+  for (int number = 2; fs::exists(fs::symlink_status(place, unknown)); ++number) {
     place = directory / (name + "-" + std::to_string(number));
   }
   if (::rename(checkpoint.c_str(), place.c_str()) != 0) {

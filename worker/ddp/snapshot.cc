@@ -124,14 +124,16 @@ SnapshotTaker::Outcome SnapshotTaker::conclude(const std::filesystem::path& dire
                                                const Result<std::filesystem::path>& place,
                                                const Retention& retention) {
   if (!place) return {.problem = kSaving + to_string(place.error()), .notice = {}};
+  std::error_code unknown;  // one that cannot be seen now counts as there
   std::erase_if(written_, [&](const std::filesystem::path& path) {
-    return path == *place || !std::filesystem::exists(path);
+    return path == *place || (!std::filesystem::exists(path, unknown) && !unknown);
   });
   written_.push_back(*place);
   Result<void> pruned = prune_checkpoints(directory, retention, written_);
+  std::filesystem::path absolute = std::filesystem::absolute(*place, unknown);
   return {.problem = {},
           .notice = pruned ? "" : to_string(pruned.error()),
-          .place = std::filesystem::absolute(*place)};
+          .place = unknown ? *place : std::move(absolute)};
 }
 
 SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directory,
