@@ -22,6 +22,7 @@
 
 #include "store/base/folder.h"
 #include "store/base/number.h"
+#include "store/base/signal_mask.h"
 #include "worker/process/close_from.h"
 #include "worker/process/pidfd.h"
 #include "worker/process/proc_files.h"
@@ -299,6 +300,7 @@ class Watch {
   ::dup2(reports, kReports);
   close_from(2);
   report_signals();
+  unblock_signals();  // as of now they are this process's own
   (void)!::chdir("/");
   watch.run();
   ::_exit(0);
@@ -333,11 +335,15 @@ void Guardian::drain_pipe() {
 Result<void> Guardian::start_again() {
   drain_pipe();
   pid_ = -1;  // the former one's number may be another process's by now
-  pid_t pid = ::fork();
-  if (pid < 0) return system_error(errno, "fork the guardian");
-  if (pid == 0)
-    guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, is_successor_);
-  pid_ = pid;
+  {
+    // With the agent's handlers the child would write into the pipe by which these tell the agent.
+    SignalsBlocked blocked;
+    pid_t pid = ::fork();
+    if (pid < 0) return system_error(errno, "fork the guardian");
+    if (pid == 0)
+      guard(guardians_pipe_.get(), guardians_reports_.get(), marks_, deliver_, is_successor_);
+    pid_ = pid;
+  }
   is_successor_ = true;
   (void)write(lease_);
   write_last_word();
