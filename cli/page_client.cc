@@ -53,8 +53,12 @@ Result<Fd> connect_to(const Endpoint& at, Duration timeout, std::string& numeric
   int last_error = 0;
   for (const addrinfo* each = addresses->get(); each != nullptr; each = each->ai_next) {
     Fd fd(::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol));
+    if (!fd) {
+      last_error = errno;
+      continue;
+    }
     limit(fd.get(), timeout);
-    if (fd && ::connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) {
+    if (::connect(fd.get(), each->ai_addr, each->ai_addrlen) == 0) {
       std::array<char, NI_MAXHOST> host{};
       ::getnameinfo(each->ai_addr, each->ai_addrlen, host.data(), host.size(), nullptr, 0,
                     NI_NUMERICHOST);

@@ -6,6 +6,7 @@
 
 #include "rendezvous/decide/pulse.h"
 #include "rendezvous/decide/store_keys.h"
+#include "store/clock.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -121,8 +122,9 @@ void Link::lost(const Error& error) {
 }
 
 asio::awaitable<void> Link::flush(std::shared_ptr<Link> link, MonoTime deadline) {
-  if (!link->is_open_ || (!link->is_sending_ && link->outgoing_.empty())) co_return;
-  co_await link->has_sent_.wait_until(deadline);
+  auto has_more = [&link] { return link->is_sending_ || !link->outgoing_.empty(); };
+  while (link->is_open_ && has_more() && mono_now() < deadline)
+    co_await link->has_sent_.wait_until(deadline);
 }
 
 void Link::close() {

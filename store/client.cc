@@ -11,6 +11,7 @@
 #include <limits>
 #include <tuple>
 
+#include "store/base/seconds.h"
 #include "store/client_connect.h"
 #include "store/clock.h"
 
@@ -50,11 +51,6 @@ std::string quoted(const std::vector<std::string>& names) {
   }
   if (names.size() > kNamed) text += " and " + std::to_string(names.size() - kNamed) + " more";
   return text;
-}
-
-std::string in_words(Duration timeout) {
-  auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
-  return std::to_string(ms) + " ms";
 }
 
 }  // namespace
@@ -279,7 +275,7 @@ Async<Client::Taken> Client::take(std::string name, Duration timeout, std::size_
     co_return finished(Result<Taken>({std::move(*item), static_cast<std::size_t>(*length - 1)}));
   }
   is_in_step_ = true;
-  co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
+  co_return failure(Errc::TimedOut, "timed out after " + milliseconds_text(timeout));
 }
 
 Async<std::optional<std::string>> Client::queue_try_pop(std::string queue) {
@@ -422,7 +418,7 @@ Async<void> Client::finish_wait(Duration timeout) {
       co_return failure(Errc::Protocol, "a cancelled wait was not acknowledged");
     is_in_step_ = true;
     if (came_after_all) co_return Result<void>{};
-    co_return failure(Errc::TimedOut, "timed out after " + in_words(timeout));
+    co_return failure(Errc::TimedOut, "timed out after " + milliseconds_text(timeout));
   }
   if (!ended) co_return ended.error();
   if (*ended != kStopWaiting)

@@ -19,6 +19,7 @@
 
 #include "store/auth/handshake.h"
 #include "store/base/fd.h"
+#include "store/base/seconds.h"
 #include "store/client.h"
 #include "store/clock.h"
 #include "store/greeting.h"
@@ -68,11 +69,6 @@ std::string shown_answer(std::string_view bytes) {
     }
   }
   return bytes.size() > kShownBytes ? text + "..." : text;
-}
-
-std::string in_words(Duration duration) {
-  auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-  return std::to_string(ms) + " ms";
 }
 
 // Whether trying again is of no use.
@@ -203,7 +199,8 @@ Async<std::unique_ptr<Client>> Client::connect(asio::any_io_executor executor, E
     MonoTime now = mono_now();
     if (now + next >= deadline) {
       co_return Error{Errc::TimedOut, "connect to " + to_string(endpoint) + ": gave up after " +
-                                          in_words(now - begin) + " and " + std::to_string(tries) +
+                                          milliseconds_text(now - begin) + " and " +
+                                          std::to_string(tries) +
                                           (tries == 1 ? " try: " : " tries: ") + answers};
     }
     asio::steady_timer timer(executor, now + next);
@@ -279,7 +276,8 @@ Async<void> Client::greet(MonoTime deadline) {
   bool is_other =
       echo ? std::memcmp(echo->data(), &kOwnGreeting, sizeof kOwnGreeting) != 0 : !input_.empty();
   if (is_other) co_return stranger("it answered '" + shown_answer(input_) + "'");
-  if (is_mute) co_return stranger("no answer came for " + in_words(config_.greeting_timeout));
+  if (is_mute)
+    co_return stranger("no answer came for " + milliseconds_text(config_.greeting_timeout));
   if (!echo) co_return is_closed(echo.error()) ? turned_away() : echo.error();
   co_return finished(sent);
 }

@@ -31,7 +31,7 @@ class Reader {
     bool is_step = step_id && *step_id < kFirstReservedStep;
     if (!is_step) return batch(job);
     SlurmStep step{.job = job, .step = text("SLURM_STEP_ID")};
-    for (auto part : {&Reader::life, &Reader::nodes, &Reader::own_place, &Reader::tasks,
+    for (auto part : {&Reader::restarts, &Reader::nodes, &Reader::own_place, &Reader::tasks,
                       &Reader::first_address, &Reader::resources}) {
       Result<void> done = (this->*part)(step);
       if (!done) return done.error();
@@ -67,10 +67,10 @@ class Reader {
     return SlurmPlace(std::move(batch));
   }
 
-  Result<void> life(SlurmStep& step) {
-    std::string restarts = text("SLURM_RESTART_COUNT");
-    if (restarts.empty()) return {};
-    std::optional<std::uint32_t> value = number_in<std::uint32_t>(restarts);
+  Result<void> restarts(SlurmStep& step) {
+    std::string given = text("SLURM_RESTART_COUNT");
+    if (given.empty()) return {};
+    std::optional<std::uint32_t> value = number_in<std::uint32_t>(given);
     if (!value || *value > 1'000'000) return malformed("SLURM_RESTART_COUNT", "a count");
     step.restart_count = static_cast<int>(*value);
     return {};
@@ -119,12 +119,13 @@ class Reader {
     if (step.tasks_per_node.empty() && all.empty())
       return malformed("SLURM_STEP_TASKS_PER_NODE", "a list like 1(x4)");
     // "1(x4)", "1,1": every piece begins with 1 where there is one task on each node.
-    for (const std::string& piece : split_commas(step.tasks_per_node)) {
-      if (piece.substr(0, piece.find('(')) != "1")
-        step.has_task_per_node = step.tasks_per_node.empty();
-    }
-    if (!all.empty() && number_in<std::uint32_t>(all) != step.nodes.size())
-      step.has_task_per_node = false;
+    auto is_of_one = [](const std::string& piece) {
+      return piece.substr(0, piece.find('(')) == "1";
+    };
+    const bool is_each_one = step.tasks_per_node.empty() ||
+                             std::ranges::all_of(split_commas(step.tasks_per_node), is_of_one);
+    const bool are_as_many = all.empty() || number_in<std::uint32_t>(all) == step.nodes.size();
+    step.has_task_per_node = is_each_one && are_as_many;
     return {};
   }
 

@@ -9,6 +9,12 @@
 
 namespace ddprun {
 
+// "1500 ms".
+inline std::string milliseconds_text(Duration duration) {
+  auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return std::to_string(ms) + " ms";
+}
+
 // "5.0 s".
 inline std::string seconds_text(Duration duration) {
   char text[32];
