@@ -36,9 +36,6 @@ constexpr auto kPrepareAfter = std::chrono::seconds(1);
 // What the disk may take for copies before the next attempt, or the end, goes on without them.
 constexpr auto kDumpPatience = std::chrono::seconds(5);
 
-// What comes twice within it was sent at once, as by timeout(1): it is told once.
-constexpr auto kOneSending = std::chrono::milliseconds(100);
-
 double milliseconds(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -184,14 +181,12 @@ asio::awaitable<int> Agent::run() {
   co_return exit_code();
 }
 
-// Where all nodes are told to stop, the end of the run may be heard of before the signal.
 int Agent::exit_code() const {
-  bool is_ended_by_other =
-      others_are_signalled_ && exit_code_ == rendezvous::command::kExitRendezvous;
-  if (!is_ended_by_other || late_signal_ == 0) return exit_code_;
-  logger_->info("this node was stopped by {}, too: exit code {}",
-                process::signal_name(late_signal_), 128 + late_signal_);
-  return 128 + late_signal_;
+  const int code = stop_signals_.exit_code(exit_code_, others_are_signalled_);
+  if (code != exit_code_)
+    logger_->info("this node was stopped by {}, too: exit code {}",
+                  process::signal_name(late_signal()), code);
+  return code;
 }
 
 // The loop's body: one event in, its actions out, one line about it.
@@ -312,24 +307,16 @@ void Agent::arm_deadline() {
 void Agent::stop_signalled(int signal) {
   timeline_.draw({.thread = kAgentThread, .name = "received " + process::signal_name(signal)});
   const MonoTime now = clock_().mono;
-  const bool is_repeated = state_.shutdown_signal != 0;
-  const int before = is_repeated ? state_.shutdown_signal : late_signal_;
-  const Duration since_then = now - (is_repeated ? state_.asked_at : late_signal_at_);
-  if (signal != before || since_then >= kOneSending)
+  const bool is_finished = state_.phase == Phase::Finished;
+  const StopSignals::Effect effect = stop_signals_.heard(signal, now, is_finished);
+  if (effect.is_told)
     logger_->warn("received {}; {}", process::signal_name(signal),
                   effect_of_stop(state_, config_.core, signal, grace(), now));
-  bool was_finished = state_.phase == Phase::Finished;
-  if (was_finished) {
-    late_signal_ = signal;
-    if (before == 0) late_signal_at_ = now;
-  } else {
+  if (!is_finished)
     stop_file_.on(stop_reason::event::Signalled{{.signal = signal, .is_stop = true}});
-  }
   on(event::ShutdownRequested{signal});
-  if (!was_finished || (before != 0 && since_then < kOneRequest)) return;
-  if (before != 0) return rendezvous_.close();
-  // It is only hosting for other nodes.
-  rendezvous_.leave("was stopped by " + process::signal_name(signal), signal);
+  if (effect.leaves) rendezvous_.leave("was stopped by " + process::signal_name(signal), signal);
+  if (effect.closes) rendezvous_.close();
 }
 
 void Agent::forward_signalled(int signal) {

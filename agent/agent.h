@@ -15,6 +15,7 @@
 
 #include "agent/decide/config.h"
 #include "agent/decide/core.h"
+#include "agent/decide/stop_signals.h"
 #include "agent/decide/time_account.h"
 #include "agent/event_recorder.h"
 #include "agent/failure_collector.h"
@@ -70,7 +71,7 @@ class Agent {
   MonoTime shutdown_at() const { return state_.asked_at; }
 
   // A signal that came when the run was over, while run() still had something to do; 0 for none.
-  int late_signal() const { return late_signal_; }
+  int late_signal() const { return stop_signals_.late(); }
 
  private:
   int exit_code() const;
@@ -125,9 +126,8 @@ class Agent {
   WallTime attempt_began_{};
   Leftovers leftovers_;
   GuardianWatch guardian_;
-  int late_signal_ = 0;        // came when the run was over: the last one
-  MonoTime late_signal_at_{};  // when the first one came
-  StopReasonFile stop_file_;   // says in the stop file why the workers are told to end
+  StopSignals stop_signals_;
+  StopReasonFile stop_file_;  // says in the stop file why the workers are told to end
   WorkerSignals worker_signals_;
   RunEnding ending_;
   TimeKeeper time_;
