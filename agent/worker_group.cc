@@ -391,7 +391,7 @@ bool WorkerGroup::has_own_files() const {
   });
 }
 
-// What a worker itself writes to its log files, and the disk refuses, nobody else hears of.
+// Where a worker writes to its log files itself, only it hears that the disk refuses a write.
 void WorkerGroup::look_at_disk() {
   if (!has_own_files() || !config_.log_dir || was_disk_full_) return;
   auto is_full = std::make_shared<bool>(false);

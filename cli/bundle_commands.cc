@@ -96,7 +96,7 @@ std::vector<std::string> own_environment() {
   return assignments;
 }
 
-// What else a folder has is nobody's to hand on who only meant a run.
+// Refuses a folder that is no run's: a user who meant a run would hand on what else is in it.
 Result<void> check_is_of_a_run(const std::string& target) {
   auto folder = agent::LogFolder::open(target);
   if (!folder) return folder.error();

@@ -373,7 +373,7 @@ Async<void> Client::authenticate(ClientHandshake* handshake, MonoTime deadline) 
   if (!stream_) {
     co_return unproved(peer_, answer->empty(), config_.secret == nullptr);
   }
-  // Whoever stands between the two could have added what comes behind the answer.
+  // An attacker between client and server could have added what comes behind the answer.
   std::string frames = input_.substr(taken_);
   input_.resize(taken_);
   if (!stream_->open(frames, input_))

@@ -45,10 +45,10 @@ struct ServerConfig {
   // all other machines, may connect.
   std::optional<Gate> gate{};
 
-  // A client must know one of these to enter a reserved namespace, if there are any; who knows the
-  // second has other namespaces under the same names than who knows the first, and so on.  Whoever
-  // reads the pages but /healthz from elsewhere than a process of the same user here must know the
-  // first.  The common namespace asks for none.
+  // A client must know one of these to enter a reserved namespace, if there are any.  Clients that
+  // know the second have other namespaces under the same names than those that know the first, and
+  // so on.  A client of another user or machine must know the first to read the pages, but for
+  // /healthz.  The common namespace asks for none.
   std::vector<Secret> secrets{};
   // From which some clients make the secret (store/auth/munge.h); sent to all who ask.
   std::string credential{};

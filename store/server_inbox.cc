@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The queue that this process reads, when others fill it faster than it is read: who pushes waits
-// for his turn, so that a flood delays nobody but those who send it.
+// The queue that this process reads, when clients fill it faster than it is read: each client's next
+// push waits for its turn, so that a flood delays only the machine that sends it.
 #include <utility>
 
 #include "store/clock.h"
@@ -66,7 +66,7 @@ bool Server::Impl::must_wait_for_turn(const Session& session, const Request& req
   return session.is_own() ? !inbox_.turns.empty() : inbox_has_crowd();
 }
 
-// What this process pushes itself comes behind all that had come before, and keeps nobody waiting.
+// What this process pushes itself comes behind all that had come before, and waits for no turn.
 // Another client is not read from until its turn has come.
 void Server::Impl::await_turn(Session& session, const Request& request) {
   if (session.is_own()) {

@@ -58,7 +58,7 @@ void Server::Impl::reserve_namespace(std::string name) {
   reserved_names_.insert(std::move(name));
 }
 
-// Nobody enters another's under the name that it has inside.
+// Names of namespaces as they are inside the store: no client may ask for one of them.
 void Server::Impl::enter_reserved(Session& session, std::string_view name) {
   bool is_known = config_.secrets.empty() || session.is_own() || session.is_sealed();
   if (!is_known)
@@ -91,7 +91,8 @@ void Server::Impl::challenge(Session& session, const request::Authenticate& requ
     return answer(session, reply);
   }
   if (session.security) return drop(session, "AUTHENTICATE came twice");
-  // Whoever stands between the two could have put it there, and have the answers sealed.
+  // An attacker between client and server could have put these requests there, and the answers to
+  // them would be sealed as the client's.
   bool is_new = session.standing == Standing::Guest && session.ns == &namespaces_.common();
   if (!is_new) return drop(session, "AUTHENTICATE after other requests");
   session.security = std::make_unique<Security>();

@@ -432,8 +432,8 @@ void Server::Impl::flush_due(ClientId id, Due due) {
   limit_unread(id);
 }
 
-// Keeps count of what unread replies hold.  Somebody else may be the cause that they hold more: a
-// value that was deleted is held by them only.
+// Keeps count of what unread replies hold.  Another client may be the cause that they hold more: a
+// value that it has deleted is held by them only.
 void Server::Impl::limit_unread(ClientId id) {
   if (Session* session = find(id); session != nullptr && !session->is_own())
     sessions_.count_unread(*session);
@@ -537,7 +537,7 @@ void Server::Impl::respond(Session& session, const PageAnswer& answer) {
   watch_for(session, {.readable = false, .writable = true});
 }
 
-// Who has not read the last event gets none until it has.
+// A client that has not read the last event gets no further one until it has.
 void Server::Impl::send_made(const Status::Made& made) {
   for (ClientId id : made.askers) {
     Session* session = find(id);

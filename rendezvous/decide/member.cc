@@ -246,7 +246,7 @@ void MemberTransition::operator()(const event::HostFailed& event) {
 
 void MemberTransition::operator()(const event::Heard& event) {
   ++state_.heard;
-  // Whoever answers there could say these for ever.
+  // What answers there could say these for ever.
   bool is_sign = !std::holds_alternative<command::Info>(event.command) &&
                  !std::holds_alternative<command::Moved>(event.command);
   if (is_sign) state_.unheard_since.reset();

@@ -23,13 +23,13 @@ class HostTurns {
   // One more who waits, behind those of its own host.
   Number add(const std::string& host);
 
-  // Whose turn it is, who waits no longer; nothing where nobody waits.  Of one host it is the one
-  // that came first.
+  // The client whose turn it is, which waits no longer; nothing where none waits.  Of one host it is
+  // the one that came first.
   std::optional<Number> next();
 
   bool empty() const { return waiting_.empty(); }
 
-  // Whether somebody who came no later than `number` waits still.
+  // Whether a client that came no later than `number` waits still.
   bool has_up_to(Number number) const { return !empty() && *waiting_.begin() <= number; }
 
   // The number last given.

@@ -190,7 +190,7 @@ void Namespaces::drop_if_unused(Namespace& ns) {
   named_.erase(named_.find(ns.name));
 }
 
-// What somebody has left in a namespace and not come back for.
+// By what has stood longest in a namespace that no client is in.
 void Namespaces::make_room() {
   if (deserted_.empty()) return;
   Namespace& longest = *deserted_.begin()->second;

@@ -7,7 +7,7 @@
 namespace ddprun::store {
 
 // How much has been done since the server last looked for what else there is to do.  When a turn is
-// over, what can wait does, so nobody is kept waiting for long by whatever others ask.
+// over, what can wait does: no client is kept waiting for long, whatever the others ask.
 //
 // Threads: not safe for concurrent use.
 class Turn {

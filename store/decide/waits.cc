@@ -163,7 +163,7 @@ void Waits::wake_now(const Context& context, Node& node) {
   }
 }
 
-// Whoever begins to wait from now on is not told: by then the key may be gone.
+// Waiters that come from now on are not woken: by then the key may be gone.
 void Waits::wake_later(const Context& context, Node& node) {
   Waiters& waiters = *node.entry.waiters;
   if (waiters.waking == nullptr) {
