@@ -128,9 +128,7 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
     return fail(is_usage ? kBadUsage : kFailed, to_string(server.error()));
   }
   std::string endpoint = to_string((*server)->endpoint());
-  if (!options.port_file.empty() && !write_port(options.port_file, (*server)->port())) {
-    return fail(kFailed, "cannot write the port to " + options.port_file);
-  }
+  const std::uint16_t port = (*server)->port();
   if (options.server.secrets.empty()) {
     std::string exposure = ddprun::rendezvous::describe_exposure(
         (*server)->endpoint(), !options.server.allow.empty(), "--secret-file");
@@ -169,6 +167,9 @@ int serve(asio::io_context& context, DdpdOptions options, const Log& log) {
     host.close();
     context.stop();
   });
+  // Who waits for the file may stop it at once, as who waits for its line.
+  if (!failure && !options.port_file.empty() && !write_port(options.port_file, port))
+    failure = "cannot write the port to " + options.port_file;
   if (!failure) {
     std::cout << "listening on " << endpoint << std::endl;
     notifier.tell("READY=1\nSTATUS=listening on " + endpoint);
