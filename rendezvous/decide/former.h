@@ -41,6 +41,9 @@ struct Former {
   std::string by{};                       // RoundId::by: its host may live, cut off from this one
   Duration lease{};                       // of its nodes
   std::optional<MonoTime> filed_until{};  // where a run file names them, whoever says what
+  // The last contact with that host which `until` counts from; max(): `until` counts from all.
+  MonoTime counted = MonoTime::max();
+  bool counts_gone = false;  // that of nodes which are gone, too
   // Kept while the run has no node: see FormerRounds.
   bool is_broken = false;
   std::string broken_why{};

@@ -88,6 +88,30 @@ MonoTime last_contact(const State& state) {
   return last;
 }
 
+// What nodes that are gone may have known for nobody here to miss it: no later round than the nodes
+// that are here, nor one of the same number that these know nothing of.
+class KnownToAll {
+ public:
+  explicit KnownToAll(const State& state) {
+    for (const auto& [id, node] : state.nodes) note(node.knows);
+    if (!state.quorum.bodies.empty()) note(state.quorum.bodies.back().id);
+  }
+  bool contains(const RoundId& knows) const {
+    return knows.number < last_.number || (knows == last_ && is_only_one_);
+  }
+
+ private:
+  void note(const RoundId& round) {
+    if (round.by.empty() || round.number < last_.number) return;
+    bool is_later = last_.by.empty() || round.number > last_.number;
+    is_only_one_ = is_later || (is_only_one_ && round == last_);
+    if (is_later) last_ = round;
+  }
+
+  RoundId last_;
+  bool is_only_one_ = false;
+};
+
 bool was_elsewhere(const State& state, const RoundId& knows, const std::string& seen_of) {
   return !seen_of.empty() && seen_of != knows.by && seen_of != state.quorum.self;
 }
@@ -162,24 +186,36 @@ std::optional<std::vector<Body>> majority_basis(const State& state, const Quorum
   return bodies;
 }
 
-// The same, as if of nodes that are gone nothing had been heard yet: of those that knew no round as
-// late as the nodes that are here.  Enough nodes without them need not wait until the workers of
-// their coordinators are dead.
+// The same, as if of nodes that are gone nothing had been heard yet: of those that knew no more of
+// the rounds than the nodes that are here.  Enough nodes without them need not wait until the
+// workers of their coordinators are dead.
 std::optional<std::vector<Body>> basis_without_gone(const State& state,
                                                     const std::vector<Present>& present,
                                                     MonoTime now) {
-  std::uint64_t last = 0;
-  for (const Present& node : present) last = std::max(last, node.knows.number);
-  if (!state.quorum.bodies.empty()) last = std::max(last, state.quorum.bodies.back().id.number);
+  const KnownToAll known(state);
   auto is_fenced = [&](const auto& gone) { return now < fence_after(state, gone.second.contact); };
   Quorum quorum = state.quorum;
   std::erase_if(quorum.gone, [&](const auto& gone) {
-    return gone.second.knows.number < last && is_fenced(gone);
+    return known.contains(gone.second.knows) && is_fenced(gone);
   });
   bool is_due =
       now >= fence_after(state, std::max(state.contacts.elsewhere, state.contacts.between));
   if (!is_due || std::ranges::any_of(quorum.gone, is_fenced)) return std::nullopt;
   return majority_basis(state, quorum, present, now);
+}
+
+// The nodes here, whenever they were heard, without those that are gone and were with another
+// coordinator after `contact`.
+bool are_enough_without_gone(const State& state, MonoTime contact) {
+  const KnownToAll known(state);
+  Quorum quorum = state.quorum;
+  auto is_later = [&](const auto& gone) { return gone.second.contact > contact; };
+  std::erase_if(quorum.gone, [&](const auto& gone) {
+    return is_later(gone) && known.contains(gone.second.knows);
+  });
+  if (std::ranges::any_of(quorum.gone, is_later)) return false;
+  auto bodies = basis(quorum, present_nodes(state));
+  return bodies && !bodies->empty();
 }
 
 // When enough nodes of the round that goes on here were last heard; nothing if too few are here.
@@ -350,9 +386,12 @@ MonoTime fence(const State& state) {
   return std::max(elsewhere, state.contacts.doubted_until);
 }
 
-void forget_contacts(State& state) {
-  state.contacts.elsewhere = MonoTime::min();
-  for (auto& [name, gone] : state.quorum.gone) gone.contact = MonoTime::min();
+void forget_contacts(State& state, MonoTime until) {
+  auto forget = [until](MonoTime& contact) {
+    if (contact <= until) contact = MonoTime::min();
+  };
+  forget(state.contacts.elsewhere);
+  for (auto& [name, gone] : state.quorum.gone) forget(gone.contact);
 }
 
 // The workers of the host itself die a lease after it was heard last.  Other nodes may have been
@@ -361,13 +400,24 @@ void set_former_end(State& state) {
   if (!state.former.awaited || !may_change_host(state)) return;
   Former& former = *state.former.awaited;
   bool is_known = former.round && !former.by.empty();
-  const MonoTime contact = last_contact(state);
+  MonoTime contact = state.contacts.elsewhere;
+  if (former.counts_gone || contact == MonoTime::min()) contact = last_contact(state);
   if (!is_known || contact == MonoTime::min()) return;
+  former.counted = contact;
   bool lacks_host = !former.accounted[former.id()].contains(hosting_node(former.by));
   former.until = contact + std::max(former.lease, lease_elsewhere(state));
   bool may_others_live = missing(former) > 1 || !lacks_host || may_move(state);
   if (may_others_live) former.until += beyond_alone(state);
   if (former.filed_until) former.until = std::max(former.until, *former.filed_until);
+}
+
+bool put_off_former_end(State& state, MonoTime now) {
+  Former& former = *state.former.awaited;
+  bool counts_all = former.counts_gone || last_contact(state) <= former.counted;
+  if (counts_all || are_enough_without_gone(state, former.counted)) return false;
+  former.counts_gone = true;
+  set_former_end(state);
+  return now < former.until;
 }
 
 void name_stand_ins(const State& state, command::Round& round, const std::vector<Seat>& seats) {

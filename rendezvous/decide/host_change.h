@@ -67,10 +67,15 @@ inline bool may_go_on(const State& state, MonoTime now) {
 }
 // No round begins before it, with other coordinators' workers that may live.
 MonoTime fence(const State& state);
-// Their workers are dead: each node that they had is accounted for, or its lease is over.
-void forget_contacts(State& state);
-// How long the nodes of the round before are awaited, if their host may live.
+// Their workers are dead: each node that they had is accounted for, or its lease is over.  `until`:
+// as far as they count from contacts that were no later.
+void forget_contacts(State& state, MonoTime until = MonoTime::max());
+// How long the nodes of the round before are awaited, if their host may live: as if of nodes that
+// are gone nothing had been heard yet.
 void set_former_end(State& state);
+// That is over.  True: but the nodes here are too few without some that are gone, and it is later,
+// since these were with another coordinator until later.
+bool put_off_former_end(State& state, MonoTime now);
 
 // The first members by group rank are named in a round, without the host's own node.
 struct Seat;

@@ -135,11 +135,13 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
 
 void Takeover::give_up_if_due() {
   if (!state_.former.awaited || now_ < state_.former.awaited->until) return;
+  if (put_off_former_end(state_, now_)) return;
   // All nodes of the round are here, and only others have come since then.
   bool is_of_no_round = !state_.former.awaited->round;
   const std::vector<std::string> names = missing_names(*state_.former.awaited);
+  const MonoTime counted = state_.former.awaited->counted;
   int lost = state_.former.settle();
-  if (!may_move(state_)) forget_contacts(state_);
+  if (!may_move(state_)) forget_contacts(state_, counted);
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     if (is_of_no_round) return rounds_.end_if_all_succeeded();

@@ -1463,6 +1463,60 @@ TEST_CASE("Host change: the host before the last one may be known to be gone at 
   CHECK(place.told<command::Round>() == 2);
 }
 
+// Of five nodes, a hosts; x is silent, and c, d and e are enough without the others.
+TEST_CASE("Host change: a late word of the host puts no lease of others off") {
+  const std::vector<std::string> nodes{"c.1", "d.1", "e.1"};
+  Place place("c@2", 2);
+  for (const std::string& node : nodes) place.joins_from(node, kRound, 100ms, "a@0", 5);
+  CHECK_FALSE(place.has_begun_after(6s, nodes));
+  SUBCASE("which was killed") {
+    place.says("a.0", killed(kRound, 5));
+  }
+  SUBCASE("which had another one of its number") {
+    place.says("a.0", killed({.number = 4, .by = "q@9"}, 5));
+    CHECK_FALSE(place.has_begun_after(7800ms, nodes));
+    CHECK(place.has_begun_after(700ms, nodes));
+    return;
+  }
+  CHECK_FALSE(place.has_begun_after(1800ms, nodes));
+  CHECK(place.has_begun_after(700ms, nodes));
+}
+
+// b hosted round 5, after a's. Of a's, which others may go on from, only c and d are here: they
+// need a, and so the leases of those that a may have been with until it was killed.
+TEST_CASE("Host change: nodes that go on with one that is gone wait for whom it was with") {
+  const RoundId last{.number = 5, .by = "b@1"};
+  const std::vector<std::string> nodes{"c.1", "d.1"};
+  Place place("c@2", 2);
+  for (const std::string& node : nodes) {
+    request::Join join = place.join_from(node, last, 100ms, "b@1");
+    join.after = {{.id = kRound, .nodes = 4, .was_in = true}};
+    place.says(node, join);
+    place.sees(node);
+  }
+  CHECK_FALSE(place.has_begun_after(3s, nodes));
+  place.says("a.0", killed(kRound, 4));
+  CHECK_FALSE(place.has_begun_after(4800ms, nodes));
+  CHECK(place.has_begun_after(700ms, nodes));
+}
+
+// Of six nodes, a hosts and is silent, and v was killed. e falls silent, too: without it the others
+// need v, and so do not go on when the leases are over that count without v's last contact.
+TEST_CASE("Host change: a contact that was not waited for is not forgotten") {
+  const std::vector<std::string> nodes{"b.1", "c.1", "d.1"};
+  Place place("b@1", 1);
+  for (const char* node : {"b.1", "c.1", "d.1", "e.1"}) {
+    request::Join join = place.join_from(node, kRound, 100ms, "a@0", 6);
+    join.settings.max_nodes = 6;
+    place.says(node, join);
+    place.sees(node);
+  }
+  CHECK_FALSE(place.has_begun_after(3s, nodes));
+  place.says("v.0", killed(kRound, 6));
+  CHECK_FALSE(place.has_begun_after(7800ms, nodes));
+  CHECK(place.has_begun_after(700ms, nodes));
+}
+
 // v had joined b, which has begun a round with it that v never heard of.
 TEST_CASE("Host change: a node that is gone may have counted elsewhere for a round unknown to it") {
   Place place("a@0");
