@@ -140,6 +140,10 @@ void CoordinatorService::answered(const std::string& run, command::Moved moved) 
   if (is_open_) step(runs::event::Answered{.run = run, .moved = std::move(moved)});
 }
 
+void CoordinatorService::unreached(const std::string& run, const Endpoint& at) {
+  if (is_open_) step(runs::event::Unreached{.run = run, .at = at});
+}
+
 bool CoordinatorService::is_in_doubt(const std::string& run) const {
   return is_open_ && runs::is_in_doubt(state_, run, mono_now());
 }
@@ -273,6 +277,9 @@ void CoordinatorService::step(const runs::Event& event) {
               config_.renew_common_space(empty.peers);
             },
             [this](runs::action::Knock& knock) { tasks_.spawn(knock_there(std::move(knock))); },
+            [this](runs::action::LookBack& look) {
+              if (config_.look_back) tasks_.spawn(config_.look_back(std::move(look.at)));
+            },
             [this](runs::action::KeepRunFile& keep) { config_.keep_file(std::move(keep.file)); },
             [this](runs::action::DropRunFile& drop) { config_.drop_file(drop.run); },
         },

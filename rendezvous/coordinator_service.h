@@ -47,6 +47,9 @@ struct ServiceConfig {
   std::function<store::Async<std::optional<command::Moved>>(Endpoint place, std::string message,
                                                             std::string mailbox)>
       knock{};
+  // Of an agent: knocks at this place, as from this host; what comes of it goes to answered() or
+  // unreached().
+  std::function<boost::asio::awaitable<void>(Endpoint place)> look_back{};
 
   // The node of this agent, where the hosts of the runs here may change, and who is told of each of
   // its rounds before any node is (member::event::Formed).
@@ -150,6 +153,8 @@ class CoordinatorService {
   std::optional<std::string> knock(const std::string& run, const Endpoint& from, const Endpoint& to,
                                    const std::string& from_node, std::uint64_t number) const;
   void answered(const std::string& run, command::Moved moved);
+  // Nobody is there.
+  void unreached(const std::string& run, const Endpoint& at);
   // Whether it stood still, and asks the endpoint whether the run was begun anew there; and that it
   // was not.
   bool is_in_doubt(const std::string& run) const;

@@ -137,6 +137,7 @@ store::Async<void> Host::coordinate(std::size_t secret, const std::string& only_
   if (!config_.node.empty()) service.name = keys::name_of_coordinator(service.record);
   if (!config_.is_daemon) service.node = config_.node;
   if (config_.on_own_round) service.on_own_round = config_.on_own_round;
+  service.look_back = config_.look_back;
   service.order = config_.order;
   service.only_run = only_run;
   service.is_daemon = config_.is_daemon;

@@ -32,7 +32,8 @@ struct HostConfig {
   // Of a daemon: a name that no other process has, for runs whose nodes have several endpoints.
   std::string node{};
   std::uint64_t order = 0;
-  std::function<void(const command::Round&)> on_own_round{};  // see ServiceConfig
+  std::function<void(const command::Round&)> on_own_round{};                // see ServiceConfig
+  std::function<boost::asio::awaitable<void>(Endpoint place)> look_back{};  // likewise
 
   RunFilePlace run_files{};
 

@@ -30,7 +30,7 @@ store::Async<Knocked> HostMessenger::ask(std::optional<Endpoint> place, Coordina
   // Soon enough for a host that stood still, whose workers are held for half of the silence limit.
   const Duration silence = parts_.config.member.node.policy.silence_limit();
   auto client = co_await connect(place, std::min(kKnockPatience, silence / 4));
-  if (!client) co_return Knocked{.is_clear = true};
+  if (!client) co_return Knocked{.is_clear = true, .is_unreached = true};
   co_return co_await knock_at(**client, std::move(*message), keys::mailbox(node, number));
 }
 

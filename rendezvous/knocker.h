@@ -22,7 +22,8 @@ inline constexpr Duration kKnockPatience = std::chrono::seconds(1);
 // What has come of a knock.
 struct Knocked {
   std::optional<command::Moved> moved{};  // where the run is to go, if it is to go there
-  bool is_clear = false;  // no run is there: it says so, or no host that could have one listens
+  bool is_clear = false;      // no run is there: it says so, or no host that could have one listens
+  bool is_unreached = false;  // no connection came about
 };
 
 // Puts an encoded knock into the inbox of the coordinator there, and reads from `mailbox` what it

@@ -21,6 +21,25 @@ namespace asio = boost::asio;
 
 constexpr int kClaims = 5;  // in one attempt to reach the host
 
+// A place is asked once at a time, also where who asks is ended meanwhile.
+class UnderWay {
+ public:
+  UnderWay(std::set<std::string>& places, std::string place)
+      : places_(places), place_(std::move(place)), is_only_one_(places_.insert(place_).second) {}
+  ~UnderWay() {
+    if (is_only_one_) places_.erase(place_);
+  }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+  bool is_only_one() const { return is_only_one_; }
+
+ private:
+  std::set<std::string>& places_;
+  std::string place_;
+  bool is_only_one_;
+};
+
 }  // namespace
 
 RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, Parts parts)
@@ -260,9 +279,12 @@ Host* RunEndpoint::own_host(const std::optional<Endpoint>& at) const {
 }
 
 // As the other nodes know it.
-std::optional<Endpoint> RunEndpoint::here() const {
-  if (here_ == nullptr) return std::nullopt;
-  return here_ == stand_in_.get() ? stand_in_at_ : config_.endpoint;
+Endpoint RunEndpoint::place_of(const Host& host) const {
+  return &host == stand_in_.get() ? stand_in_at_ : config_.endpoint;
+}
+
+bool RunEndpoint::is_hosted(const Host* host) const {
+  return host != nullptr && (host == host_.get() || host == stand_in_.get());
 }
 
 void RunEndpoint::close_if_left() {
@@ -273,31 +295,37 @@ void RunEndpoint::close_if_left() {
 }
 
 asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
-  std::optional<Endpoint> from = here();
-  Host* host = here_;
+  if (here_ != nullptr) co_await knock_from(*here_, std::move(place));
+}
+
+asio::awaitable<void> RunEndpoint::look_back(std::unique_ptr<Host> RunEndpoint::*which,
+                                             Endpoint place) {
+  Host* host = (this->*which).get();
+  if (host != nullptr) co_await knock_from(*host, std::move(place));
+}
+
+asio::awaitable<void> RunEndpoint::knock_from(Host& host, std::optional<Endpoint> place) {
+  const Endpoint from = place_of(host);
   bool is_by_registry = !place && registered_;
-  if (!from || (!is_by_registry && place.value_or(config_.endpoint) == *from)) co_return;
+  if (!is_by_registry && place.value_or(config_.endpoint) == from) co_return;
   // What was asked before the standstill says nothing of now.
-  const bool asks = !place && !registered_ && host->coordinator()->is_in_doubt(config_.member.run);
-  const std::string name = place ? to_string(*place) : "";
-  if (!knocks_at_.insert(name).second) co_return;
+  const bool asks = !place && !registered_ && host.coordinator()->is_in_doubt(config_.member.run);
+  const UnderWay under_way(knocks_at_, place ? to_string(*place) : "");
+  if (!under_way.is_only_one()) co_return;
   if (is_by_registry) {
     auto newest = co_await registered_->newest();
     bool is_elsewhere = newest && newest->node != config_.member.name;
     if (is_elsewhere && !newest->is_over) place = newest->at;
-    if (is_elsewhere && here_ == host) confirm_if_here(*host);
+    if (is_elsewhere && here_ == &host) confirm_if_here(host);
+    if (!place) co_return;
   }
-  if (is_by_registry && !place) {
-    knocks_at_.erase(name);
-    co_return;
-  }
-  auto answer = co_await messenger_->ask(place, *host->coordinator(), *from);
-  knocks_at_.erase(name);
-  // Meanwhile this node may host elsewhere, or no more.
-  if (!answer || here_ != host) co_return;
-  if (answer->moved)
-    co_return host->coordinator()->answered(config_.member.run, std::move(*answer->moved));
-  if (answer->is_clear && asks) host->coordinator()->endpoint_is_clear(config_.member.run);
+  auto answer = co_await messenger_->ask(place, *host.coordinator(), from);
+  // Meanwhile this node may host no more.
+  if (!answer || !is_hosted(&host)) co_return;
+  CoordinatorService& coordinator = *host.coordinator();
+  if (answer->moved) co_return coordinator.answered(config_.member.run, std::move(*answer->moved));
+  if (answer->is_unreached && place) coordinator.unreached(config_.member.run, *place);
+  if (answer->is_clear && asks) coordinator.endpoint_is_clear(config_.member.run);
 }
 
 // Nodes that look for the run are to find it.
@@ -394,6 +422,7 @@ HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
   hosting.trace = [this](const std::string& run, const TraceEvent& event) {
     if (trace_ && run == config_.member.run) trace_(event);
   };
+  hosting.look_back = [this, which](Endpoint place) { return look_back(which, std::move(place)); };
   hosting.on_failed = [this, which](const std::string& why) { failed(this->*which, why); };
   return hosting;
 }
@@ -517,7 +546,7 @@ Endpoint RunEndpoint::from_here(const store::Client& client) const {
     return {.host = address.address().to_string(), .port = address.port()};
   }
   std::string host = config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
-  return {.host = config_.bind.empty() ? host : config_.bind, .port = here()->port};
+  return {.host = config_.bind.empty() ? host : config_.bind, .port = place_of(*here_).port};
 }
 
 // By the endpoint's name the others reach this machine, if it hosts there; by the address that they

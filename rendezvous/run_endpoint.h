@@ -139,7 +139,10 @@ class RunEndpoint {
   store::Async<void> open_stand_in(const Endpoint& at);
   store::Async<void> stand_in(const Endpoint& at, std::uint64_t number);
   Host* own_host(const std::optional<Endpoint>& at) const;
-  std::optional<Endpoint> here() const;
+  Endpoint place_of(const Host& host) const;
+  bool is_hosted(const Host* host) const;
+  boost::asio::awaitable<void> knock_from(Host& host, std::optional<Endpoint> place);
+  boost::asio::awaitable<void> look_back(std::unique_ptr<Host> RunEndpoint::*which, Endpoint place);
   HostConfig host_config(std::unique_ptr<Host> RunEndpoint::*which);
   void failed(std::unique_ptr<Host>& host, const std::string& why);
   void say_exposure(const Endpoint& listening);

@@ -199,6 +199,7 @@ Json to_json(const Command& command) {
           [](const command::Moved& moved) {
             Json json{{"type", "moved"}, {"to", to_json(moved.to)}, {"why", moved.why}};
             if (moved.is_other_start) json["is_other_start"] = true;
+            if (moved.is_unreached) json["is_unreached"] = true;
             return json;
           },
           [](const command::Settled& settled) {
@@ -257,6 +258,7 @@ Command read_command(Reader& reader) {
   if (type == "moved") {
     command::Moved moved{.to = read_endpoint(reader, "to"), .why = reader.text("why")};
     if (reader.has("is_other_start")) moved.is_other_start = reader.flag("is_other_start");
+    if (reader.has("is_unreached")) moved.is_unreached = reader.flag("is_unreached");
     return moved;
   }
   if (type == "settled") {

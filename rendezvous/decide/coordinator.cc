@@ -128,6 +128,10 @@ class CoordinatorTransition {
 
   void operator()(const event::PaceSeen& event) { state_.pace = event.pace; }
 
+  void operator()(const event::SaysToAll& event) {
+    for (const auto& [id, node] : state_.nodes) out_.send(id, command::Info{event.text});
+  }
+
   void operator()(const event::GivesWay& event) {
     if (!may_give_way(state_, now_)) return;
     command::Moved moved{.to = event.to, .why = event.why};

@@ -50,6 +50,10 @@ struct GivesWay {
   Endpoint to;
   std::string why;
 };
+// All nodes here are to be told this.
+struct SaysToAll {
+  std::string text;
+};
 // Another start of this run goes on there, begun without a word of this one.
 struct OtherStartFound {
   Endpoint at;
@@ -74,8 +78,8 @@ struct PaceSeen {
 }  // namespace event
 using Event =
     std::variant<event::Arrived, event::Tick, event::MarkRead, event::HostLeaves, event::HandOver,
-                 event::GivesWay, event::OtherStartFound, event::DoubtSettled, event::StacksWanted,
-                 event::BundleWanted, event::PaceSeen>;
+                 event::GivesWay, event::SaysToAll, event::OtherStartFound, event::DoubtSettled,
+                 event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 struct Step {
   State state;

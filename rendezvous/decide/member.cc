@@ -300,7 +300,9 @@ void MemberTransition::operator()(const event::Tick& event) {
 }
 
 bool MemberTransition::is_unreached(const std::optional<Endpoint>& place) const {
-  return state_.unreached && state_.unreached->endpoint == endpoint_of(place, config_);
+  if (!state_.unreached) return false;
+  const std::optional<Endpoint>& at = state_.unreached->at;
+  return config_.may_move() ? endpoint_of(at, config_) == endpoint_of(place, config_) : at == place;
 }
 
 std::string MemberTransition::elsewhere_hint(Duration waited) const {
@@ -316,10 +318,12 @@ std::string MemberTransition::elsewhere_hint(Duration waited) const {
 }
 
 void MemberTransition::note_unreached(const std::string& why) {
-  if (!config_.may_move()) return;
+  // Without several endpoints there are places where nobody is to be yet.
+  bool is_sent = state_.sent_to && state_.place == state_.sent_to;
+  if (!config_.may_move() && !is_sent) return;
   std::optional<Unreached>& unreached = state_.unreached;
   if (!is_unreached(state_.place) || now_ - unreached->until >= kRepeat)
-    unreached = Unreached{.endpoint = endpoint_of(state_.place, config_), .since = now_};
+    unreached = Unreached{.at = state_.place, .since = now_};
   unreached->why = why;
   unreached->until = now_;
 }

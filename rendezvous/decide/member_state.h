@@ -58,9 +58,9 @@ struct Config {
 
 enum class Link : std::uint8_t { Down, Connecting, Up };
 
-// One of several endpoints, by its number, at which no connection came about.
+// Where no connection came about: one of several endpoints, or a place where it was sent.
 struct Unreached {
-  std::size_t endpoint = 0;
+  std::optional<Endpoint> at{};  // as State::place
   std::string why{};
   MonoTime since{};
   MonoTime until{};             // the last attempt
@@ -106,7 +106,7 @@ struct State {
   std::string place_of;                // `place` is one of these: the node that is to host there
   std::string told_found;              // which of them people were told of
   MonoTime seeks_since{};              // the host is lost
-  std::optional<Unreached> unreached;  // the last such endpoint
+  std::optional<Unreached> unreached;  // the last such place
   SeenCoordinators seen;
   // What that was before this node joined here, until it has a round.
   std::optional<MonoTime> was_in_round_until_before;

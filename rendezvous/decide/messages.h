@@ -390,6 +390,7 @@ struct Moved {
   Endpoint to;
   std::string why;
   bool is_other_start = false;  // to a host that asks: nodes that know nothing of its run began it
+  bool is_unreached = false;    // to a host that knocks: no connection to it comes about from there
 };
 // Enough nodes have heard of this round: no other can go on from one before it.
 struct Settled {

@@ -31,6 +31,8 @@ constexpr Duration kCountPeriod = std::chrono::seconds(1);
 // A node that comes back with as much as this is no stranger's: it is let in, whatever others said.
 constexpr std::size_t kOrdinaryBytes = std::size_t{16} * 1024;
 
+const std::string kHasMoved = "the run has another host";
+
 bool is_last_command(const Command& command) {
   const auto* standby = std::get_if<command::Standby>(&command);
   return (standby != nullptr && standby->is_outside) ||
@@ -155,11 +157,17 @@ class RunsTransition {
       return;
     }
     bool waits = run != state_.runs.end() && coordinator::may_give_way(run->second, now_.mono);
-    if (!waits) return;
+    if (!waits || is_asked_to_come(event.run, event.moved.to)) return;
     if (!state_.is_daemon)
       state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
     if (coordinator::lacking_for_long(run->second, now_.mono)) ++run->second.quorum.sent_on;
-    give_way(event.run, event.moved.to);
+    give_way(event.run, event.moved.to, event.moved.is_unreached ? event.moved.why : kHasMoved);
+  }
+
+  void operator()(const event::Unreached& event) {
+    auto rival = state_.rivals.find(event.run);
+    if (rival == state_.rivals.end() || rival->second.at != event.at) return;
+    if (!rival->second.unreached_since) rival->second.unreached_since = now_.mono;
   }
 
   void operator()(const event::StacksWanted& event) {
@@ -239,6 +247,7 @@ class RunsTransition {
       return departed_.send_last(message.node, message.connection,
                                  command::Moved{.to = knock.to, .why = "the run is there"});
     }
+    if (waits && !knock.has_round && !state_.is_daemon) return look_back(message, knock);
     bool is_to_note = knock.has_round && (waits || !is_known);
     if (is_to_note && has_room_for(state_.moved, message.run)) {
       state_.moved[message.run] = {.to = knock.from,
@@ -246,6 +255,29 @@ class RunsTransition {
                                    .by = coordinator::name_of(message.node)};
     }
     if (waits) give_way(message.run, knock.from);
+  }
+  // The nodes here are to go there, if that host is reached from here (event::Answered).  If not,
+  // they would come back and be sent again, and neither place would ever have enough of them.
+  void look_back(const Message& message, const request::Knock& knock) {
+    Rival& rival = state_.rivals[message.run];
+    bool is_new = rival.at != knock.from || now_.mono >= rival.knocked_at + kMovedAge;
+    if (is_new) rival = {.at = knock.from};
+    rival.knocked_at = now_.mono;
+    actions_.emplace_back(action::LookBack{message.run, knock.from});
+    if (!rival.unreached_since || now_.mono < *rival.unreached_since + kBeyondReach) return;
+    if (std::exchange(rival.stays_until, now_.mono + kMovedAge) <= now_.mono)
+      step(message.run, coordinator::event::SaysToAll{beyond_reach_text(knock.from)});
+    departed_.send_last(
+        message.node, message.connection,
+        command::Moved{.to = knock.to, .why = not_reached_text(knock.from), .is_unreached = true});
+  }
+  // Since it was not reached.  It may be by now, and then two hosts would change places.
+  bool is_asked_to_come(const std::string& run, const Endpoint& from) {
+    auto rival = state_.rivals.find(run);
+    if (rival == state_.rivals.end() || rival->second.at != from) return false;
+    if (now_.mono < rival->second.stays_until) return true;
+    state_.rivals.erase(rival);
+    return false;
   }
   // A host that stood still asks whether nodes that know nothing of its run began it here
   // meanwhile. True: these go on, and it has nothing else to say here.
@@ -334,9 +366,9 @@ class RunsTransition {
     }
   }
 
-  void give_way(const std::string& run, const Endpoint& to) {
+  void give_way(const std::string& run, const Endpoint& to, const std::string& why = kHasMoved) {
     note_given_away(run);
-    step(run, coordinator::event::GivesWay{.to = to, .why = "the run has another host"});
+    step(run, coordinator::event::GivesWay{.to = to, .why = why});
   }
 
   // What its nodes have asked is answered no more, and by a pulse least of all.
@@ -373,7 +405,7 @@ class RunsTransition {
   bool is_turned_away(const Message& message, const request::Join& join, bool is_of_run) {
     if (auto to = moved_to(message.run, join)) {
       departed_.send_last(message.node, message.connection,
-                          command::Moved{.to = std::move(*to), .why = "the run has another host"});
+                          command::Moved{.to = std::move(*to), .why = kHasMoved});
       return true;
     }
     if (!join.looks_for.empty() && !is_of_run) {
@@ -538,13 +570,17 @@ class RunsTransition {
 
   // Where runs have gone.
   void clear_old_moves() {
-    bool is_few = state_.moved.size() + state_.given_away.size() <= kFewMoves;
+    bool is_few =
+        state_.moved.size() + state_.given_away.size() + state_.rivals.size() <= kFewMoves;
     if (!is_few && now_.mono < state_.moves_looked_at + kMovesPeriod) return;
     state_.moves_looked_at = now_.mono;
     std::erase_if(state_.moved,
                   [this](const auto& moved) { return moved.second.until <= now_.mono; });
     std::erase_if(state_.given_away,
                   [this](const auto& given) { return given.second <= now_.mono; });
+    std::erase_if(state_.rivals, [this](const auto& rival) {
+      return rival.second.knocked_at + kMovedAge <= now_.mono;
+    });
   }
 
   State state_;

@@ -91,6 +91,16 @@ struct Moved {
   std::string by{};  // the coordinator there, where a run has several endpoints
 };
 
+// Another host of a run that waits here waits as well, and is to have the run.
+struct Rival {
+  Endpoint at;
+  MonoTime knocked_at{};
+  std::optional<MonoTime> unreached_since{};  // nobody was reached there, and it goes on knocking
+  MonoTime stays_until = MonoTime::min();     // so the run stays here
+};
+// Nobody is reached there for so long: that is no blink of the network.
+inline constexpr Duration kBeyondReach = std::chrono::seconds(2);
+
 // Between its endpoints a run is asked for so often; all runs together once in kKnockSpacing, which
 // is less often for each where there are thousands (at most kMaxRuns).
 inline constexpr Duration kKnockPeriod = std::chrono::seconds(1);
@@ -116,6 +126,7 @@ struct State {
   std::uint64_t order = 0;  // request::Knock::order
   std::map<std::string, Moved> moved;
   MonoTime moves_looked_at = MonoTime::min();  // for those that are old
+  std::map<std::string, Rival> rivals;         // of runs that agents host
   // Of runs without a coordinator here: the rounds that others may have gone on from.
   std::map<std::string, coordinator::Quorum> quorums;
   // No agent hosts here: only runs whose nodes have several endpoints can change their hosts.
@@ -174,6 +185,11 @@ struct HandOver {
   std::string own_run;
   std::string why;
 };
+// action::LookBack, or a knock there, has found nobody.
+struct Unreached {
+  std::string run;
+  Endpoint at;
+};
 // Another place has answered request::Knock: the run is to go there.
 struct Answered {
   std::string run;
@@ -200,8 +216,8 @@ struct PaceSeen {
 }  // namespace event
 using Event =
     std::variant<event::Begun, event::Arrived, event::Unreadable, event::Tick, event::MarkRead,
-                 event::HostLeaves, event::HandOver, event::Answered, event::EndpointIsClear,
-                 event::StacksWanted, event::BundleWanted, event::PaceSeen>;
+                 event::HostLeaves, event::HandOver, event::Answered, event::Unreached,
+                 event::EndpointIsClear, event::StacksWanted, event::BundleWanted, event::PaceSeen>;
 
 namespace action {
 using Send = coordinator::action::Send;
@@ -220,15 +236,21 @@ struct Knock {
   std::string run;
   request::Knock knock;
 };
+// Of a run that an agent hosts: what knock() says is to be said at this place, from where another
+// host has knocked.  The answer comes as event::Answered, or event::Unreached.
+struct LookBack {
+  std::string run;
+  Endpoint at;
+};
 using KeepRunFile = coordinator::action::KeepRunFile;
 // No worker of this run lives.
 struct DropRunFile {
   std::string run;
 };
 }  // namespace action
-using Action =
-    std::variant<action::Send, action::Forget, action::Suspect, action::Acquit, action::Mark,
-                 action::EmptyCommonSpace, action::Knock, action::KeepRunFile, action::DropRunFile>;
+using Action = std::variant<action::Send, action::Forget, action::Suspect, action::Acquit,
+                            action::Mark, action::EmptyCommonSpace, action::Knock, action::LookBack,
+                            action::KeepRunFile, action::DropRunFile>;
 
 struct Step {
   State state;

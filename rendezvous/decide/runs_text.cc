@@ -56,4 +56,15 @@ std::string who_waits_beside(const State& state, const std::string& name) {
   return text;
 }
 
+std::string beyond_reach_text(const Endpoint& rival) {
+  return "another host of the run, at " + to_string(rival) +
+         ", knocks here, and no connection to it comes about (a firewall, or an address that other "
+         "machines do not reach?): the run stays here, and that one is asked to come";
+}
+
+std::string not_reached_text(const Endpoint& host) {
+  return "the run is to have another host, since no connection to " + to_string(host) +
+         " comes about from there (a firewall, or an address that other machines do not reach?)";
+}
+
 }  // namespace ddprun::rendezvous::runs

@@ -19,4 +19,10 @@ inline constexpr std::size_t kNeighbours = 256;
 // Other runs that a node of this one may have been meant for: a slip in --rdzv-id.
 std::string who_waits_beside(const State& state, const std::string& name);
 
+// To the nodes here: the run stays, although another host comes first, since nobody here reaches
+// it.
+std::string beyond_reach_text(const Endpoint& rival);
+// To the nodes there: why the run is to be where others reach its host.
+std::string not_reached_text(const Endpoint& host);
+
 }  // namespace ddprun::rendezvous::runs

@@ -118,6 +118,22 @@ class HostChangeTest(HostCase):
         self.assert_all_succeed(*agents)
         self.assert_rounds_apart()
 
+    def test_a_host_that_nobody_reaches_comes_to_the_others(self):
+        """Its firewall lets connections out and none in; the others are too few without it."""
+        agents = self.all_of(4, "--nnodes=2:4")
+        before = len(self.started)
+        self.hosts.let_nobody_in(1)  # the first stand-in
+        self.addCleanup(self.hosts.mend)
+        self.addCleanup(lambda: self.hosts.heal(0))
+        self.hosts.isolate(0)
+        self.until_world((1, 2, 3), since=before)
+        agents[1].says("the run is to have another host, since no connection to 10.")
+        for agent in agents[2:]:
+            agent.says("knocks here, and no connection to it comes about")
+            self.assertEqual(agent.log.count("knocks here"), 1, agent.log)
+        self.assert_all_succeed(*agents[1:])
+        self.assert_rounds_apart()
+
     def test_a_standby_finds_the_run_where_it_is_when_the_hosts_machine_is_gone(self):
         agents = self.all_of(3, "--nnodes=3")
         before = len(self.started)

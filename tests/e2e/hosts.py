@@ -141,6 +141,10 @@ class Hosts:
         """New connections to a host pass to this port only."""
         self._drop(f"ip daddr {self.address(target)} tcp flags syn / syn,ack tcp dport != {port}")
 
+    def let_nobody_in(self, target):
+        """No new connection to a host comes about; its own to others do."""
+        self._drop(f"ip daddr {self.address(target)} tcp flags syn / syn,ack")
+
     def _drop(self, *frames):
         """What one of these nftables expressions matches is dropped by the switch."""
         rules = ["add table bridge cut",

@@ -173,6 +173,7 @@ std::vector<Command> commands() {
                     {.id = {.number = 3, .by = "node0-1@2"}, .nodes = 3, .was_in = true}}},
       command::Moved{.to = {"node1", 7}, .why = "the run has another host"},
       command::Moved{.to = {"node0", 1}, .why = "x", .is_other_start = true},
+      command::Moved{.to = {"node0", 1}, .why = "x", .is_unreached = true},
       command::Settled{{.number = 4, .by = "node0-1@2"}},
       command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}},
       command::StandIns{{{.name = "node1-2", .at = {"node1", 7}}}, "node0-1.0"},

@@ -30,6 +30,7 @@ struct OneRun {
   Now now{.mono = MonoTime(std::chrono::hours(1))};
   std::vector<runs::action::Send> sent{};  // by the last event, as the knocks
   std::vector<request::Knock> knocks{};
+  std::vector<Endpoint> looks{};      // likewise: where it looks back
   std::vector<RunFile> kept_files{};  // likewise
   std::set<std::string> texts{};      // for people, by all events
   int acquitted = 0;                  // likewise
@@ -38,6 +39,7 @@ struct OneRun {
   void on(const runs::Event& event) {
     sent.clear();
     knocks.clear();
+    looks.clear();
     kept_files.clear();
     step(event);
   }
@@ -77,6 +79,7 @@ struct OneRun {
         if (auto* info = std::get_if<command::Info>(&send->command)) texts.insert(info->text);
       }
       if (auto* knock = std::get_if<runs::action::Knock>(&action)) knocks.push_back(knock->knock);
+      if (auto* look = std::get_if<runs::action::LookBack>(&action)) looks.push_back(look->at);
       if (auto* keep = std::get_if<runs::action::KeepRunFile>(&action))
         kept_files.push_back(keep->file);
       if (std::holds_alternative<runs::action::Acquit>(action)) ++acquitted;

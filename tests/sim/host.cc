@@ -95,6 +95,10 @@ void Host::answered(const std::string& answer) {
   step(runs::event::Answered{kRun, std::get<command::Moved>(*command)});
 }
 
+void Host::unreached(const Endpoint& at) {
+  step(runs::event::Unreached{kRun, at});
+}
+
 void Host::endpoint_is_clear() {
   step(runs::event::EndpointIsClear{kRun});
 }
@@ -197,6 +201,8 @@ void Host::perform(const std::vector<runs::Action>& actions) {
       });
     } else if (const auto* knocks = std::get_if<runs::action::Knock>(&action)) {
       world_.knock(*this, knocks->knock.to, knock(knocks->run, knocks->knock));
+    } else if (const auto* look = std::get_if<runs::action::LookBack>(&action)) {
+      world_.knock(*this, look->at);
     } else if (const auto* send = std::get_if<runs::action::Send>(&action)) {
       deliver(keys::mailbox(send->node, send->connection), send->command);
     } else if (const auto* kept = std::get_if<runs::action::KeepRunFile>(&action)) {

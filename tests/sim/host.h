@@ -58,6 +58,7 @@ class Host {
   std::optional<std::string> knock(const std::string& run, const rendezvous::request::Knock& knock);
   std::optional<std::string> knock(const Endpoint& to);
   std::optional<std::string> answer(const std::string& knock);
+  void unreached(const Endpoint& at);
   void answered(const std::string& answer);
   void endpoint_is_clear();
   bool is_in_doubt() const;

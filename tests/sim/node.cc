@@ -598,9 +598,10 @@ void Node::reach(const member::action::Connect& wanted, const std::optional<Endp
   // Another host's, by the name of its coordinator.
   const std::string of = reaching_ ? reaching_->node : wanted.of;
   bool is_another = !of.empty() && host != nullptr && host->process().name != of;
-  if (host == nullptr || is_another) {
-    int there = World::machine_of(place);
-    bool is_refused = world_.machines[static_cast<std::size_t>(there)].is_up;
+  int there = World::machine_of(place);
+  bool is_let_in = world_.lets_in(plan_.machine, there);
+  if (host == nullptr || is_another || !is_let_in) {
+    bool is_refused = world_.machines[static_cast<std::size_t>(there)].is_up && is_let_in;
     is_refused &= !place || !world_.prepared.contains({there, place->port});
     if (world_.scenario.has_stand_ins)
       is_refused &= world_.reaches(plan_.machine, there) && world_.reaches(there, plan_.machine);

@@ -629,6 +629,7 @@ Scenario make_minority_scenario(std::uint64_t seed) {
     plan.comes_back = false;
     scenario.nodes.push_back(plan);
   }
+  if (seed >= kFirstClosedSeed) scenario.closed_machine = Random(seed * 2 + 12).number(1, size - 1);
   const int lost = random.number(1, (size - 1) / 2);
   std::vector<int>& minority = scenario.minority;
   if (random.chance(60)) minority.push_back(0);
@@ -796,6 +797,9 @@ std::string to_string(const Scenario& scenario) {
          (scenario.is_undisturbed ? ", undisturbed" : "") +
          (scenario.is_found_again ? ", found again" : "") +
          (scenario.is_minority_lost ? ", some are lost" : "") +
+         (scenario.closed_machine >= 0
+              ? ", nobody reaches machine " + std::to_string(scenario.closed_machine)
+              : "") +
          (scenario.has_registry ? ", registry" : "") + (scenario.is_one_loss ? ", one loss" : "") +
          (scenario.is_begun_anew ? ", begun anew" : "") + (scenario.is_healed ? ", healed" : "") +
          (scenario.has_own_clocks ? ", clocks of their own" : "") +

@@ -94,6 +94,7 @@ struct Scenario {
   // of all others succeed.
   bool is_minority_lost = false;
   std::vector<int> minority;
+  int closed_machine = -1;      // no new connection from another one comes about there; -1: none
   bool has_own_clocks = false;  // they begin and run differently on each machine
   bool victims_fail = false;    // workers fail when a peer is gone, rather than hang
   int failing_percent = 0;      // of workers, while faults last
@@ -146,6 +147,9 @@ inline constexpr std::uint64_t kFirstFoundSeed = 80'000'000;
 
 // And from here on of runs that lose fewer than half of their nodes.
 inline constexpr std::uint64_t kFirstMinoritySeed = 90'000'000;
+
+// And from here on of the same, where one of the machines can be reached by no other.
+inline constexpr std::uint64_t kFirstClosedSeed = 95'000'000;
 
 // The scenario of a seed; with `nodes` so many of them, and few faults.
 Scenario make_scenario(std::uint64_t seed, int nodes = 0);

@@ -222,7 +222,7 @@ void World::close(Host* closed) {
 }
 
 bool World::can_connect(int from, int to) const {
-  return reaches(from, to) && reaches(to, from);
+  return reaches(from, to) && reaches(to, from) && lets_in(from, to);
 }
 
 // The end of a process: the kernel closes what it had open, unless that has gone as well.
@@ -541,6 +541,13 @@ bool World::can_knock(Host& from, Host* there) const {
 void World::knock(Host& from, const std::optional<Endpoint>& place) {
   if (at(place) == &from) return;
   if (!can_knock(from, at(place))) {
+    const int machine = from.process().machine;
+    bool is_found = at(place) != nullptr && can_connect(machine, at(place)->process().machine);
+    if (place && !is_found) {
+      return time.to(from.process(), milliseconds(500), [&from, there = *place] {
+        if (!from.is_closed) from.unreached(there);
+      });
+    }
     if (place || !from.is_in_doubt()) return;
     return time.to(from.process(), milliseconds(500), [&from] {  // it is tried for a while
       if (!from.is_closed) from.endpoint_is_clear();

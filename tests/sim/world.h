@@ -115,6 +115,8 @@ class World {
   // Whether a new connection comes about.
   bool can_connect(int from, int to) const;
   bool can_knock(Host& from, Host* there) const;
+  // Whether the other machine takes a connection from this one, as far as it hears of it.
+  bool lets_in(int from, int to) const { return from == to || to != scenario.closed_machine; }
   void exit(Process& process, bool tells);
 
   Process& add_process(const std::string& name, int machine);
