@@ -321,10 +321,12 @@ asio::awaitable<void> RunEndpoint::knock_from(Host& host, std::optional<Endpoint
   }
   auto answer = co_await messenger_->ask(place, *host.coordinator(), from);
   // Meanwhile this node may host no more.
-  if (!answer || !is_hosted(&host)) co_return;
+  if (!is_hosted(&host)) co_return;
   CoordinatorService& coordinator = *host.coordinator();
+  bool is_unreached = !answer || answer->is_unreached;  // or another program answers there
+  if (is_unreached && place) coordinator.unreached(config_.member.run, *place);
+  if (!answer) co_return;
   if (answer->moved) co_return coordinator.answered(config_.member.run, std::move(*answer->moved));
-  if (answer->is_unreached && place) coordinator.unreached(config_.member.run, *place);
   if (answer->is_clear && asks) coordinator.endpoint_is_clear(config_.member.run);
 }
 

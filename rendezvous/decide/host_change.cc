@@ -17,6 +17,9 @@ namespace {
 // In leases: after that, the others of a round have come, or will not come soon.
 constexpr int kPatientLeases = 2;
 
+// What a node said when it came of the endpoints that it does not reach holds for so long.
+constexpr Duration kStuckFor = std::chrono::seconds(5);
+
 // Killed, or told to stop while no host was there to hear of it.
 const std::string kHasDied = "was lost (its agent has ended)";
 
@@ -357,6 +360,35 @@ bool waits_for_first_endpoint(const State& state) {
   if (is_at_first_endpoint(state)) return false;
   auto bodies = basis(state.quorum, present_nodes(state));
   return bodies && needs_nobody(state.quorum, *bodies);
+}
+
+bool has_missed(const request::Join& join, const Endpoint& place) {
+  const std::vector<Endpoint>& endpoints = join.settings.endpoints;
+  auto known = std::ranges::find(endpoints, place);
+  return known != endpoints.end() && (join.unreached & (1U << (known - endpoints.begin()))) != 0;
+}
+
+int stuck_from(const State& state, const Endpoint& place, MonoTime now) {
+  if (state.phase != Phase::Gathering) return 0;
+  return static_cast<int>(std::ranges::count_if(state.nodes, [&](const auto& node) {
+    return now < node.second.came_at + kStuckFor && has_missed(node.second.join, place);
+  }));
+}
+
+bool is_beyond_reach(const State& state, const Endpoint& place, MonoTime now) {
+  return !state.nodes.empty() &&
+         stuck_from(state, place, now) == static_cast<int>(state.nodes.size());
+}
+
+bool is_wanted_at(const State& state, const Endpoint& place, int stuck, MonoTime now) {
+  const int here = static_cast<int>(state.nodes.size());
+  const int needed = state.settings.min_nodes;
+  bool is_lacking = state.phase == Phase::Gathering && here < needed && here + stuck >= needed;
+  bool is_for_long = now >= state.gathering_since + kPatientLeases * lease_elsewhere(state);
+  const std::vector<Endpoint>& endpoints = state.settings.endpoints;
+  if (std::ranges::find(endpoints, place) == endpoints.end()) return false;
+  return is_lacking && is_for_long && may_give_way(state, now) && goes_on_from_a_round(state) &&
+         !is_in_doubt(state, now) && stuck_from(state, place, now) == 0;
 }
 
 MonoTime first_round_fence(const State& state) {

@@ -53,6 +53,16 @@ std::optional<std::vector<Body>> basis_now(const State& state, MonoTime now);
 // A run with several endpoints begins at the first of them only, and so does one that is begun anew
 // since no node of its last round lives: no node would keep two groups from beginning one each.
 bool waits_for_first_endpoint(const State& state);
+// A node that comes has lately not reached this one of its endpoints.
+bool has_missed(const request::Join& join, const Endpoint& place);
+// How many of the nodes here have lately said that they do not reach this one of their endpoints;
+// while none has workers, which would rather go where the others are.
+int stuck_from(const State& state, const Endpoint& place, MonoTime now);
+// So nobody would get there: they stay for now.
+bool is_beyond_reach(const State& state, const Endpoint& place, MonoTime now);
+// Too few nodes have been here for long, and with those that are there, and do not reach this
+// place, they would be enough: the run is to be there.  Not its first round.
+bool is_wanted_at(const State& state, const Endpoint& place, int stuck, MonoTime now);
 // Of these: what too few nodes are here for.
 std::optional<Lack> lacking_now(const State& state);
 // Fewer than all nodes do not begin a run before: another host may have been here, which has lost

@@ -135,6 +135,7 @@ void MemberTransition::operator()(const event::Connected& event) {
   state_.link = Link::Up;
   state_.found_at = event.host_at;
   if (is_unreached(state_.place)) state_.unreached.reset();
+  state_.missed_at.erase(endpoint_of(state_.place, config_));
   state_.connected_at = now_;
   state_.heard = 0;
   state_.address = event.address;
@@ -321,6 +322,7 @@ void MemberTransition::note_unreached(const std::string& why) {
   // Without several endpoints there are places where nobody is to be yet.
   bool is_sent = state_.sent_to && state_.place == state_.sent_to;
   if (!config_.may_move() && !is_sent) return;
+  if (config_.may_move()) state_.missed_at[endpoint_of(state_.place, config_)] = now_;
   std::optional<Unreached>& unreached = state_.unreached;
   if (!is_unreached(state_.place) || now_ - unreached->until >= kRepeat)
     unreached = Unreached{.at = state_.place, .since = now_};

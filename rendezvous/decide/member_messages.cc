@@ -10,6 +10,17 @@
 namespace ddprun::rendezvous::member {
 namespace {
 
+// What was tried in vain so long ago may be reached by now.
+constexpr Duration kMissedLately = std::chrono::seconds(5);
+
+unsigned unreached(const State& state, MonoTime now) {
+  unsigned endpoints = 0;
+  for (const auto& [number, at] : state.missed_at) {
+    if (number < kMaxEndpoints && now - at < kMissedLately) endpoints |= 1U << number;
+  }
+  return endpoints;
+}
+
 // What other hosts may not know, and would count this node by.
 void note_known(const State& state, request::Left& left) {
   const command::Round* last = last_known(state);
@@ -37,7 +48,10 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
                      .addresses = state.addresses,
                      .gives_bundle = true};
   join.is_back = state.has_joined;
-  if (config.may_move()) join.endpoint = endpoint_of(state.place, config);
+  if (config.may_move()) {
+    join.endpoint = endpoint_of(state.place, config);
+    join.unreached = unreached(state, now);
+  }
   join.was_in_round = state.workers != Workers::Down ||
                       (state.was_in_round_until && now < *state.was_in_round_until);
   // The coordinator in this agent tells it of its rounds.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -107,6 +108,7 @@ struct State {
   std::string told_found;              // which of them people were told of
   MonoTime seeks_since{};              // the host is lost
   std::optional<Unreached> unreached;  // the last such place
+  std::map<std::size_t, MonoTime> missed_at;  // when each of several endpoints was last not reached
   SeenCoordinators seen;
   // What that was before this node joined here, until it has a round.
   std::optional<MonoTime> was_in_round_until_before;

@@ -172,6 +172,7 @@ struct Join {
   bool was_in_round = false;        // that round was the present one when it lost its coordinator
   std::string preflight_failure{};  // why this node can start no worker; empty where it can
   std::size_t endpoint = 0;         // which of settings.endpoints this one is
+  unsigned unreached = 0;           // of these it has lately reached none: 1 << their numbers
   std::uint16_t stand_in_port = 0;  // where it would host the run; 0: nowhere
   bool is_host = false;             // its agent hosts this coordinator
   std::string round_by{};           // RoundId::by of the last round it knows
@@ -267,6 +268,7 @@ struct Knock {
   // none.  And how many nodes are there.
   RoundId lacks{};
   int here = 0;
+  int stuck = 0;  // so many nodes without workers are there that do not reach this place
 };
 // Anything in another version of the protocol.  Never sent.
 struct Foreign {

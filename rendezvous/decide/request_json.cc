@@ -79,6 +79,7 @@ Json fields_of(const request::Join& join) {
   if (join.settings.master) json["master"] = to_json(*join.settings.master);
   for (const Endpoint& each : join.settings.endpoints) json["endpoints"].push_back(to_json(each));
   if (join.endpoint > 0) json["endpoint"] = join.endpoint;
+  if (join.unreached > 0) json["unreached"] = join.unreached;
   if (join.node_rank) json["node_rank"] = *join.node_rank;
   if (join.previous_rank) json["previous_rank"] = *join.previous_rank;
   if (join.stand_in_port != 0) json["stand_in_port"] = join.stand_in_port;
@@ -115,6 +116,8 @@ void read_endpoints(Reader& reader, request::Join& join) {
     join.endpoint =
         static_cast<std::size_t>(reader.integer("endpoint", 0, static_cast<int>(count) - 1));
   }
+  if (reader.has("unreached"))
+    join.unreached = static_cast<unsigned>(reader.integer("unreached", 0, (1 << count) - 1));
 }
 
 request::Join read_join(Reader& reader) {
@@ -291,6 +294,7 @@ Json to_json(const Request& request) {
                             json["lacks_by"] = knock.lacks.by;
                             json["here"] = knock.here;
                           }
+                          if (knock.stuck > 0) json["stuck"] = knock.stuck;
                           return json;
                         },
                         [](const request::Foreign&) {
@@ -347,6 +351,7 @@ Request read_request(Reader& reader) {
       knock.lacks = {.number = reader.round("lacks_round"), .by = reader.name("lacks_by")};
       knock.here = reader.integer("here", 0);
     }
+    if (reader.has("stuck")) knock.stuck = reader.integer("stuck", 0);
     return knock;
   }
   reader.wrong("type", "none of this protocol's: '" + type + "'");

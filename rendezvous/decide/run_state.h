@@ -143,6 +143,13 @@ struct Moving {
   MonoTime adopted_at{};
   MonoTime knocks_at = MonoTime::min();  // next, at the other endpoints
   bool has_given_way = false;            // to another host, with all nodes
+  // Nodes that wait at another endpoint since they do not reach this one, as said there lately.
+  struct Stuck {
+    Endpoint at;
+    int nodes = 0;
+    MonoTime until{};
+  };
+  std::optional<Stuck> stuck{};
 };
 
 // The worker of a node has waited in vain for others, and the nodes are asked who did not come

@@ -21,6 +21,9 @@ namespace {
 // The nodes of a run that gives way to another one that waits are sent on for so long.
 constexpr Duration kBrieflyMoved = std::chrono::seconds(3);
 
+// That nodes wait at another endpoint since they do not reach this one is known for so long.
+constexpr Duration kStuckAge = std::chrono::seconds(20);
+
 // Of more, those that are old are looked for no more often.
 constexpr std::size_t kFewMoves = 64;
 constexpr Duration kMovesPeriod = std::chrono::milliseconds(100);
@@ -158,6 +161,7 @@ class RunsTransition {
     }
     bool waits = run != state_.runs.end() && coordinator::may_give_way(run->second, now_.mono);
     if (!waits || is_asked_to_come(event.run, event.moved.to)) return;
+    if (coordinator::is_beyond_reach(run->second, event.moved.to, now_.mono)) return;
     if (!state_.is_daemon)
       state_.moved[event.run] = {.to = event.moved.to, .until = now_.mono + kBrieflyMoved};
     if (coordinator::lacking_for_long(run->second, now_.mono)) ++run->second.quorum.sent_on;
@@ -224,6 +228,15 @@ class RunsTransition {
     if (knock.asks && answer_doubt(message, knock)) return;
     if (state_.name.empty()) return;  // no run here changes its host
     if (is_known && !coordinator::may_change_host(run->second)) return;
+    if (state_.is_daemon && is_known) {
+      coordinator::State& its = run->second;
+      if (!knock.is_over && coordinator::is_beyond_reach(its, knock.from, now_.mono)) return;
+      if (knock.stuck > 0) note_stuck(its, knock);
+      if (coordinator::is_wanted_at(its, knock.from, knock.stuck, now_.mono)) {
+        note_moved(message, knock);
+        return give_way(message.run, knock.from, stuck_text(knock.stuck));
+      }
+    }
     bool is_here = is_known && coordinator::holds_run(run->second, now_.mono);
     if (state_.is_daemon && !is_here) {
       if (knock.has_round || knock.is_over) departed_.acquit_those_of(message.run);
@@ -248,13 +261,19 @@ class RunsTransition {
                                  command::Moved{.to = knock.to, .why = "the run is there"});
     }
     if (waits && !knock.has_round && !state_.is_daemon) return look_back(message, knock);
-    bool is_to_note = knock.has_round && (waits || !is_known);
-    if (is_to_note && has_room_for(state_.moved, message.run)) {
-      state_.moved[message.run] = {.to = knock.from,
-                                   .until = now_.mono + kMovedAge,
-                                   .by = coordinator::name_of(message.node)};
-    }
+    if (knock.has_round && (waits || !is_known)) note_moved(message, knock);
     if (waits) give_way(message.run, knock.from);
+  }
+  // Who comes from now on is sent there.
+  void note_moved(const Message& message, const request::Knock& knock) {
+    if (!has_room_for(state_.moved, message.run)) return;
+    state_.moved[message.run] = {
+        .to = knock.from, .until = now_.mono + kMovedAge, .by = coordinator::name_of(message.node)};
+  }
+  void note_stuck(coordinator::State& run, const request::Knock& knock) const {
+    const std::vector<Endpoint>& endpoints = run.settings.endpoints;
+    if (std::ranges::find(endpoints, knock.from) == endpoints.end()) return;
+    run.moving.stuck = {.at = knock.from, .nodes = knock.stuck, .until = now_.mono + kStuckAge};
   }
   // The nodes here are to go there, if that host is reached from here (event::Answered).  If not,
   // they would come back and be sent again, and neither place would ever have enough of them.
@@ -352,17 +371,19 @@ class RunsTransition {
     const std::vector<Endpoint>& endpoints = run.settings.endpoints;
     for (std::size_t i = 0; i < endpoints.size(); ++i) {
       if (i == run.moving.endpoint || run.moving.endpoint >= endpoints.size()) continue;
-      actions_.emplace_back(action::Knock{.run = name,
-                                          .knock = {.from = endpoints[run.moving.endpoint],
-                                                    .to = endpoints[i],
-                                                    .has_round = is_here,
-                                                    .formed = coordinator::last_formed(run),
-                                                    .order = run.moving.endpoint,
-                                                    .run_uuid = run.had_round ? run.run_uuid : "",
-                                                    .is_over = is_over,
-                                                    .begins = i == 0 && begins,
-                                                    .lacks = lacks,
-                                                    .here = static_cast<int>(run.nodes.size())}});
+      actions_.emplace_back(
+          action::Knock{.run = name,
+                        .knock = {.from = endpoints[run.moving.endpoint],
+                                  .to = endpoints[i],
+                                  .has_round = is_here,
+                                  .formed = coordinator::last_formed(run),
+                                  .order = run.moving.endpoint,
+                                  .run_uuid = run.had_round ? run.run_uuid : "",
+                                  .is_over = is_over,
+                                  .begins = i == 0 && begins,
+                                  .lacks = lacks,
+                                  .here = static_cast<int>(run.nodes.size()),
+                                  .stuck = coordinator::stuck_from(run, endpoints[i], now_.mono)}});
     }
   }
 
@@ -379,12 +400,16 @@ class RunsTransition {
     state_.given_away[name] = now_.mono + run->second.policy.lease();
   }
 
-  // Of runs that change their hosts: who comes is sent on, unless it comes from there.
-  std::optional<Endpoint> moved_to(const std::string& run, const request::Join& join) {
+  // Of runs that change their hosts: who comes is sent on, unless it comes from there, or has no
+  // workers and does not get there.
+  std::optional<Endpoint> moved_to(const Message& message, const request::Join& join) {
+    const std::string& run = message.run;
     auto moved = state_.moved.find(run);
     if (moved == state_.moved.end()) return std::nullopt;
     if (!state_.is_daemon) return moved->second.to;
     if (join.settings.endpoints.empty() || holds(state_, run, now_.mono)) return std::nullopt;
+    bool has_come = std::holds_alternative<request::Join>(message.request);
+    if (has_come && coordinator::has_missed(join, moved->second.to)) return std::nullopt;
     if (join.seen_of != moved->second.by) return moved->second.to;
     state_.moved.erase(moved);
     return std::nullopt;
@@ -403,7 +428,7 @@ class RunsTransition {
   }
   // What no coordinator of one run can judge.
   bool is_turned_away(const Message& message, const request::Join& join, bool is_of_run) {
-    if (auto to = moved_to(message.run, join)) {
+    if (auto to = moved_to(message, join)) {
       departed_.send_last(message.node, message.connection,
                           command::Moved{.to = std::move(*to), .why = kHasMoved});
       return true;

@@ -62,6 +62,12 @@ std::string beyond_reach_text(const Endpoint& rival) {
          "machines do not reach?): the run stays here, and that one is asked to come";
 }
 
+std::string stuck_text(int nodes) {
+  return "the run goes to where " + count_of(static_cast<std::size_t>(nodes), "node") +
+         (nodes == 1 ? " waits that it needs and that does" : " wait that it needs and that do") +
+         " not reach this place";
+}
+
 std::string not_reached_text(const Endpoint& host) {
   return "the run is to have another host, since no connection to " + to_string(host) +
          " comes about from there (a firewall, or an address that other machines do not reach?)";

@@ -22,6 +22,8 @@ std::string who_waits_beside(const State& state, const std::string& name);
 // To the nodes here: the run stays, although another host comes first, since nobody here reaches
 // it.
 std::string beyond_reach_text(const Endpoint& rival);
+// To the nodes here: why the run goes to where so many others are.
+std::string stuck_text(int nodes);
 // To the nodes there: why the run is to be where others reach its host.
 std::string not_reached_text(const Endpoint& host);
 

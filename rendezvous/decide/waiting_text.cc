@@ -84,6 +84,19 @@ bool waits_for_sign(const State& state) {
          may_form(state) && !may_go_on(state, state.last_turn);
 }
 
+// Of nodes that wait at another endpoint and do not reach this one.
+std::string stuck_text(const State& state) {
+  const auto& stuck = state.moving.stuck;
+  if (!stuck || state.last_turn >= stuck->until) return "";
+  std::string text = "; " + count_of(static_cast<std::size_t>(stuck->nodes), "node") +
+                     (stuck->nodes == 1 ? " waits" : " wait") + " at " + to_string(stuck->at) +
+                     ", and cannot connect to this place";
+  if (goes_on_from_a_round(state)) return text;
+  return text +
+         "; the first round of a run begins at its first endpoint: name first in --rdzv-endpoint "
+         "one that all nodes reach";
+}
+
 // What the user has said about it.
 std::string quorum_text(const State& state) {
   return state.policy.quorum == 0 ? "" : " (quorum=" + std::to_string(state.policy.quorum) + ")";
@@ -136,7 +149,7 @@ std::string waiting_text(const State& state) {
       is_fenced ? "waiting for all nodes, or until no worker of an earlier host here can live: "
                 : "waiting for nodes: ";
   return what + std::to_string(state.nodes.size()) + " of " + range(state.settings) + " joined (" +
-         names_of(state, [](const Node&) { return true; }) + ")";
+         names_of(state, [](const Node&) { return true; }) + ")" + stuck_text(state);
 }
 
 std::string beside_text(const State& state) {
@@ -175,7 +188,9 @@ std::string too_few_text(const State& state) {
          " nodes came within " + whole_seconds(state.policy.join_timeout) + " (" +
          names_of(state, [](const Node&) { return true; }) + ")" +
          (state.last_refusal.empty() ? "" : "; " + state.last_refusal) + beside_text(state) +
-         "; start the others sooner, or raise join_timeout in --rdzv-conf";
+         (stuck_text(state).empty()
+              ? "; start the others sooner, or raise join_timeout in --rdzv-conf"
+              : stuck_text(state));
 }
 
 std::string no_majority_text(const State& state) {

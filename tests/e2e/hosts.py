@@ -117,6 +117,10 @@ class Hosts:
         """Frames from `source` to `target` are dropped; the others pass."""
         self._drop(f"iifname p{source} oifname p{target}")
 
+    def cut_between(self, one, other):
+        """Nothing passes between these two; each reaches all others."""
+        self._drop(f"iifname p{one} oifname p{other}", f"iifname p{other} oifname p{one}")
+
     def cut_off_one_way(self, source):
         """Frames from `source` to all others are dropped; what they send arrives."""
         self._drop(f"iifname p{source}")

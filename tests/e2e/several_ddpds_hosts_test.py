@@ -64,6 +64,26 @@ class DdpdsInABrokenNetworkTest(HostCase):
     def test_workers_go_on_when_nothing_comes_from_a_ddpd_any_more(self):
         self.workers_go_on(lambda: self.hosts.cut_off_one_way(FIRST), self.hosts.mend)
 
+    def test_a_run_goes_to_the_ddpd_that_all_its_nodes_reach(self):
+        agents = self.all_of(3, "--nnodes=3", conf=QUICK, endpoint=PLACES)
+        before = len(self.started)
+        self.hosts.cut_between(2, FIRST)
+        self.until_world(range(3), since=before)
+        for agent in agents[:2]:
+            agent.says("the run goes to where 1 node waits that it needs and that does not reach this place, "
+                       f"at node{SECOND}:29400; joining there")
+        self.assert_all_succeed(*agents)
+        self.assert_rounds_apart()
+
+    def test_who_waits_for_the_first_round_hears_of_nodes_that_reach_another_ddpd_only(self):
+        self.hosts.cut_between(2, FIRST)
+        agents = [self.agent(k, "--nnodes=3", conf=QUICK, endpoint=PLACES) for k in range(3)]
+        agents[0].says(f"1 node waits at node{SECOND}:29400, and cannot connect to this place; the first round of a "
+                       "run begins at its first endpoint: name first in --rdzv-endpoint one that all nodes reach")
+        self.hosts.mend()
+        self.until_world(range(3))
+        self.assert_all_succeed(*agents)
+
     def test_of_two_halves_only_the_larger_one_goes_on(self):
         agents = self.three(QUICK)
         before = len(self.started)

@@ -102,6 +102,122 @@ TEST_CASE("Several endpoints: who waits for the first round goes to the first wh
   CHECK(std::get<command::Moved>(second.sent.front().command).to == kEndpoints[0]);
 }
 
+namespace {
+
+// All three nodes are needed, and c does not reach the first endpoint.
+struct OneIsStuck {
+  Daemon first{0, "d1@0"};
+  Daemon second{1, "d2@0"};
+
+  request::Join join_of(const Daemon& daemon, const std::string& node, bool has_round) const {
+    request::Join join = daemon.join_of(node);
+    join.settings.min_nodes = 3;
+    if (has_round) Daemon::comes_from(join, {.number = 0, .by = "d1@0"}, 3, 1s, "d1@0");
+    return join;
+  }
+  void stuck_node_comes(bool has_round) {
+    request::Join join = join_of(second, "c.1", has_round);
+    join.unreached = 1;
+    second.says("c.1", join);
+  }
+  // What the second ddpd has just said to the first is answered.
+  void carry_knocks() {
+    for (const request::Knock& knock : std::vector(second.knocks)) {
+      first.says("d2@0.knock", knock);
+      if (has_given_way()) return;
+      for (const auto& send : std::vector(first.sent)) {
+        const auto* moved = std::get_if<command::Moved>(&send.command);
+        if (moved != nullptr) second.on(runs::event::Answered{"job", *moved});
+      }
+    }
+  }
+  bool has_given_way() const { return !first.state.runs.contains("job"); }
+  // Until the first gives way, and for so long at most.
+  Duration waits(Duration longest, bool has_round) {
+    const MonoTime since = first.now.mono;
+    while (!has_given_way() && first.now.mono < since + longest) {
+      first.now.mono += 100ms;
+      for (const char* node : {"a.0", "b.0"}) first.beats(node);
+      first.on(runs::event::Tick{});
+      second.now = first.now;
+      if (!second.state.runs.contains("job")) {
+        stuck_node_comes(has_round);
+      } else {
+        second.beats("c.1");
+      }
+      carry_knocks();
+      if (has_given_way()) break;
+      second.on(runs::event::Tick{});
+      carry_knocks();
+    }
+    return first.now.mono - since;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Several endpoints: a run goes to where all are that it needs") {
+  OneIsStuck run;
+  Daemon& first = run.first;
+  Daemon& second = run.second;
+  for (const char* node : {"a.0", "b.0", "c.0"}) first.says(node, run.join_of(first, node, false));
+  REQUIRE(first.told<command::Round>() == 3);
+  for (int i = 0; i < 100 && first.run().phase == coordinator::Phase::Running; ++i) {
+    first.now.mono += 100ms;
+    for (const char* node : {"a.0", "b.0"})
+      first.says(
+          node, request::Heartbeat{.pulse = first.now.mono.time_since_epoch().count(), .round = 0});
+    first.on(runs::event::Tick{});
+  }
+  REQUIRE(first.run().phase == coordinator::Phase::Stopping);
+  for (const char* node : {"a.0", "b.0"})
+    first.says(node, request::Ready{.round = 0, .store_port = 1001});
+  REQUIRE(first.run().phase == coordinator::Phase::Gathering);
+  second.now = first.now;
+  SUBCASE("once they have waited") {
+    Duration waited = run.waits(30s, true);
+    CHECK(waited >= 10s);  // two leases
+    CHECK(waited < 17s);   // c looks in between whether it gets to the first
+    REQUIRE(first.told<command::Moved>() == 2);
+    const auto& moved = std::get<command::Moved>(first.sent.front().command);
+    CHECK(moved.to == kEndpoints[1]);
+    CHECK(moved.why ==
+          "the run goes to where 1 node waits that it needs and that does not reach this place");
+    second.now = first.now;
+    for (const char* node : {"a.1", "b.1"}) second.says(node, run.join_of(second, node, true));
+    std::size_t rounds = 0;
+    for (int i = 0; i < 100 && rounds == 0; ++i) {
+      second.now.mono += 100ms;
+      for (const char* node : {"a.1", "b.1", "c.1"}) {
+        second.beats(node);
+        rounds += second.told<command::Round>();
+      }
+      second.on(runs::event::Tick{});
+      rounds += second.told<command::Round>();
+    }
+    CHECK(rounds == 3);
+  }
+  SUBCASE("not if these do not get there") {
+    request::Join join = run.join_of(first, "a.1", true);
+    join.unreached = 2;
+    for (int i = 0; i < 5; ++i) {
+      first.says("a." + std::to_string(i + 1), join);
+      CHECK(run.waits(4s, true) >= 4s);
+    }
+  }
+}
+
+TEST_CASE("Several endpoints: who waits for the first round hears who cannot come") {
+  OneIsStuck run;
+  for (const char* node : {"a.0", "b.0"}) run.first.says(node, run.join_of(run.first, node, false));
+  run.second.now = run.first.now;
+  CHECK(run.waits(30s, false) >= 30s);
+  CHECK(coordinator::waiting_text(run.first.run()) ==
+        "waiting for nodes: 2 of 3 joined (a, b); 1 node waits at d2:2, and cannot connect to this "
+        "place; the first round of a run begins at its first endpoint: name first in "
+        "--rdzv-endpoint one that all nodes reach");
+}
+
 TEST_CASE("Several endpoints: a round that was stopped at another one does not go on") {
   Daemon first(0, "d1@0");
   first.last_call = 1h;

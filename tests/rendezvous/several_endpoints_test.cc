@@ -367,6 +367,32 @@ TEST_CASE("Several endpoints: a node says where it comes from, and waits for mor
 }
 
 // One of the endpoints is out of reach for this node alone, and the run is there.
+TEST_CASE("Several endpoints: a node that comes says which of them it does not reach") {
+  Node node;
+  auto unreached = [&] {
+    for (const auto& action : node.actions) {
+      const auto* post = std::get_if<member::action::Post>(&action);
+      if (post == nullptr) continue;
+      if (const auto* join = std::get_if<request::Join>(&post->message.request))
+        return join->unreached;
+    }
+    return 99U;
+  };
+  node.on(member::event::RoundWanted{1000});
+  CHECK(node.connects_to() == "d1:1");
+  node.on(member::event::ConnectFailed{.why = "timed out"});
+  REQUIRE(node.connects_to() == "d2:2");
+  SUBCASE("of late") {
+    node.comes_to("d2@0");
+    CHECK(unreached() == 1);
+  }
+  SUBCASE("what was before that may be over") {
+    node.now.mono += 5s;
+    node.comes_to("d2@0");
+    CHECK(unreached() == 0);
+  }
+}
+
 TEST_CASE("Several endpoints: a node that is sent where it cannot go says so, and takes its time") {
   Node node;
   auto is_sent_back = [&] {
