@@ -75,8 +75,12 @@ const Json* failure_of(const Json& run, const Turn& turn) {
 
 std::string meaning_of(const std::string& cause) {
   if (cause == "failed") return "a worker failed, which costs one restart";
-  if (cause == "lost") return "a node left or was lost, which costs no restart";
-  return "a node joined, which costs no restart";
+  if (cause == "lost") return "a node was lost, which costs no restart";
+  if (cause == "left") return "a node was told to stop and left, which costs no restart";
+  if (cause == "cut_off") return "a node was cut off from the others, which costs no restart";
+  if (cause == "rendezvous") return "the rendezvous was lost, which costs no restart";
+  if (cause == "joined") return "a node joined, which costs no restart";
+  return cause;
 }
 
 std::string round_text(const Json& round) {

@@ -2,7 +2,6 @@
 #include "agent/decide/time_account.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <string_view>
 #include <utility>
@@ -38,17 +37,20 @@ std::string briefly(const rendezvous::Failure& failure) {
                            : std::string(exception);
 }
 
-// Of a stop that no worker and no new node has caused: by its sentence, as the rendezvous says it.
-RestartCause::Kind kind_of_loss(const std::string& why) {
+RestartCause::Kind kind_of(rendezvous::LossKind loss) {
   using Kind = RestartCause::Kind;
-  auto says = [&](std::string_view words) { return has(why, words); };
-  constexpr std::array<std::string_view, 3> kCutOff = {" was cut off", " given this node up",
-                                                       "the others may go on"};
-  constexpr std::array<std::string_view, 5> kRendezvous = {
-      ", where the nodes meet", ", which hosts the run", "for longer than the lease of this node",
-      "with what it knew of this round", "; joining there"};
-  if (why.starts_with("this node") || std::ranges::any_of(kCutOff, says)) return Kind::NodeCutOff;
-  return std::ranges::any_of(kRendezvous, says) ? Kind::RendezvousLost : Kind::NodeLost;
+  switch (loss) {
+    case rendezvous::LossKind::Left:
+      return Kind::NodeLeft;
+    case rendezvous::LossKind::CutOff:
+      return Kind::NodeCutOff;
+    case rendezvous::LossKind::Rendezvous:
+      return Kind::RendezvousLost;
+    case rendezvous::LossKind::Lost:
+    case rendezvous::LossKind::Other:
+      break;
+  }
+  return Kind::NodeLost;
 }
 
 }  // namespace
@@ -57,7 +59,7 @@ RestartCause cause_of(const rendezvous::command::Stop& stop) {
   using Kind = RestartCause::Kind;
   if (stop.failure) return {.what = briefly(*stop.failure), .node = stop.failure->node};
   bool is_joined = stop.cause == rendezvous::RoundEndCause::NodeJoined;
-  return {.kind = is_joined ? Kind::NodeJoined : kind_of_loss(stop.why)};
+  return {.kind = is_joined ? Kind::NodeJoined : kind_of(stop.loss)};
 }
 
 void TimeKeeper::begin(MonoTime now) {

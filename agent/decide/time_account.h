@@ -32,6 +32,7 @@ struct RestartCause {
   enum class Kind : std::uint8_t {
     Failure,
     NodeLost,
+    NodeLeft,        // it was told to stop
     NodeCutOff,      // this node or another one, which may have come back
     RendezvousLost,  // the host or ddpd, or only the connection to it
     NodeJoined

@@ -71,6 +71,8 @@ std::string name_of(const RestartCause& cause) {
       return cause.what;
     case RestartCause::Kind::NodeLost:
       return "lost node";
+    case RestartCause::Kind::NodeLeft:
+      return "departed node";
     case RestartCause::Kind::NodeCutOff:
       return "cut-off node";
     case RestartCause::Kind::RendezvousLost:

@@ -9,7 +9,7 @@
 
 namespace ddprun::agent {
 
-// "OOM", "lost node", "cut-off node", "lost rendezvous", "new node".
+// "OOM", "lost node", "departed node", "cut-off node", "lost rendezvous", "new node".
 std::string name_of(const RestartCause& cause);
 
 // "up 2 h 13 min, 97.8 % of it training; 3 restarts cost 41 s (2 x OOM on node7, 1 lost node)".

@@ -78,7 +78,8 @@ void Admission::forget_waiting(const std::string& id) {
 
 void Admission::lose_earlier_incarnations(const std::string& id) {
   for (const std::string& earlier : incarnations_of(id)) {
-    losses_.lose(earlier, state_.nodes.at(earlier).join.host + " was cut off", 0, now_, true);
+    losses_.lose(earlier, LossKind::CutOff, state_.nodes.at(earlier).join.host + " was cut off", 0,
+                 now_, true);
     admit_contenders_of(earlier);
   }
 }
@@ -182,8 +183,9 @@ void Admission::place(const std::string& id, Node& node) {
       rounds_.name_stand_ins_to(id);
       if (is_broken(state_) && !is_alone(state_, now_)) {
         // A node of the round which had to stop: the round cannot go on.
-        return rounds_.stop(
-            {.cause = RoundEndCause::NodeLost, .why = node.join.host + " was cut off"});
+        return rounds_.stop({.cause = RoundEndCause::NodeLost,
+                             .loss = LossKind::CutOff,
+                             .why = node.join.host + " was cut off"});
       }
       if (has_room(state_) && !has_any_succeeded(state_) &&
           !is_flapping(state_, node.join.host, now_)) {
@@ -200,9 +202,9 @@ void Admission::place(const std::string& id, Node& node) {
   }
 }
 
-void Admission::lose(std::string id, const std::string& why, int signal,
+void Admission::lose(std::string id, LossKind kind, const std::string& why, int signal,
                      std::optional<MonoTime> since) {
-  losses_.lose(id, why, signal, since.value_or(now_));
+  losses_.lose(id, kind, why, signal, since.value_or(now_));
   admit_contenders_of(id);
 }
 

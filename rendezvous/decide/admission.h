@@ -29,7 +29,7 @@ class Admission {
   void lose_earlier_incarnations(const std::string& id);
 
   // A node of the run is lost, and who wanted its --node-rank is admitted.
-  void lose(std::string id, const std::string& why, int signal = 0,
+  void lose(std::string id, LossKind kind, const std::string& why, int signal = 0,
             std::optional<MonoTime> since = std::nullopt);
   void judge_silent_nodes(std::uint64_t mark);
 

@@ -67,7 +67,7 @@ void find_lost(RunChronicle& chronicle, const coordinator::State& state, MonoTim
 Happening stop_of(const coordinator::State& state, WallTime at) {
   Happening stop{.kind = Happening::Kind::RoundStopped, .at = at, .round = state.round};
   if (!state.last_stop) return stop;
-  stop.cause = word_of(state.last_stop->cause);
+  stop.cause = word_of(*state.last_stop);
   stop.why = state.last_stop->why;
   stop.briefly = stop.why;
   if (auto failure = state.last_stop->failure) {
@@ -129,12 +129,12 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
 
 }  // namespace
 
-std::string word_of(RoundEndCause cause) {
-  switch (cause) {
+std::string_view word_of(const command::Stop& stop) {
+  switch (stop.cause) {
     case RoundEndCause::WorkerFailed:
       return "failed";
     case RoundEndCause::NodeLost:
-      return "lost";
+      return word_of(stop.loss == LossKind::Other ? LossKind::Lost : stop.loss);
     case RoundEndCause::NodeJoined:
       return "joined";
   }

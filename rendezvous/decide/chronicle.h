@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/decide/node_events.h"
@@ -28,8 +29,8 @@ struct Happening {
   std::uint64_t round = 0;
   int nodes = 0;    // of a round
   int workers = 0;  // of a round
-  // Of a stop: "failed", "lost" or "joined", and a sentence.  That has the words of a worker, which
-  // are for some readers only; `briefly` has not.
+  // Of a stop its word_of(), and a sentence.  That has the words of a worker, which are for some
+  // readers only; `briefly` has not.
   std::string cause{};
   std::string why{};
   std::string briefly{};
@@ -128,7 +129,11 @@ class Chronicle {
 // With what the present phase has taken so far.
 RunTimes times_until(const RunChronicle& chronicle, MonoTime now);
 
-// "failed", "lost", "joined".
-std::string word_of(RoundEndCause cause);
+// What word_of() says, in this order.
+inline constexpr std::array<std::string_view, 6> kStopWords{"failed",  "lost",       "left",
+                                                            "cut_off", "rendezvous", "joined"};
+
+// By what a round was stopped: one of kStopWords.
+std::string_view word_of(const command::Stop& stop);
 
 }  // namespace ddprun::rendezvous

@@ -83,6 +83,7 @@ Json fields_of(const command::Stop& stop) {
                {"signal", stop.signal},
                {"restart_count", stop.restart_count},
                {"max_restarts", stop.max_restarts}};
+  put_loss(json, stop.loss);
   if (stop.failure) json["failure"] = to_json(*stop.failure);
   return json;
 }
@@ -98,6 +99,7 @@ command::Stop read_stop(Reader& reader) {
     is_known = true;
   }
   if (!is_known) reader.wrong("cause", "none of this protocol's");
+  stop.loss = read_loss(reader);
   if (reader.has("failure")) stop.failure = read_failure(reader, reader.object("failure"));
   stop.restart_count = reader.integer("restart_count", 0, std::numeric_limits<int>::max());
   stop.max_restarts = reader.integer("max_restarts", 0, std::numeric_limits<int>::max());

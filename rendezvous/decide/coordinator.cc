@@ -84,7 +84,8 @@ class CoordinatorTransition {
     if (state_.phase == Phase::Ended || !can_leave_to_others(state_)) return;
     state_.is_left_to_others = true;
     if (state_.phase == Phase::Running)
-      rounds_.stop({.cause = RoundEndCause::NodeLost, .why = event.why});
+      rounds_.stop(
+          {.cause = RoundEndCause::NodeLost, .loss = LossKind::Rendezvous, .why = event.why});
   }
 
   void operator()(const event::OtherStartFound& event) {
@@ -158,6 +159,7 @@ class CoordinatorTransition {
     }
     if (!must_stop_alone(state_, now_)) return;
     rounds_.stop({.cause = RoundEndCause::NodeLost,
+                  .loss = LossKind::CutOff,
                   .why = "too few of the nodes of this round are heard, and the others may go on "
                          "without this one"});
   }

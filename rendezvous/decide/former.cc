@@ -69,20 +69,22 @@ Former former_of(const RunFile& file, MonoTime now) {
 void FormerRounds::begin(Former former) {
   is_broken = former.is_broken;
   broken_why = former.broken_why;
+  broken_loss = former.broken_loss;
   awaited = std::move(former);
 }
 
-std::optional<Former> FormerRounds::take(bool was_stopped, const std::string& why) {
+std::optional<Former> FormerRounds::take(const command::Stop* stop) {
   if (awaited) {
-    awaited->is_broken = was_stopped || is_broken;
-    awaited->broken_why = was_stopped ? why : broken_why;
+    awaited->is_broken = stop != nullptr || is_broken;
+    awaited->broken_why = stop != nullptr ? why_of(*stop) : broken_why;
+    awaited->broken_loss = stop != nullptr ? stop->loss : broken_loss;
   }
   return std::exchange(awaited, std::nullopt);
 }
 
 FormerRounds FormerRounds::take_for_next_run() {
   FormerRounds next;
-  if (auto former = take(false)) next.begin(std::move(*former));
+  if (auto former = take()) next.begin(std::move(*former));
   next.past_rounds = std::move(past_rounds);
   return next;
 }
@@ -114,7 +116,10 @@ bool FormerRounds::node_is_back(const std::string& id, const request::Join& join
     former.filed_until.reset();  // it began when those of the file were dead
     forget_earlier(former, round.number);
     is_broken = former.broken.contains(former.id());
-    if (!is_broken) broken_why.clear();
+    if (!is_broken) {
+      broken_why.clear();
+      broken_loss = LossKind::Other;
+    }
   } else if (round.number == *former.round && round.by != former.by) {
     // Of two coordinators that did not know of each other: no count says that both are over.
     former.round = kManyRounds;

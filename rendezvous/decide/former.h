@@ -47,6 +47,7 @@ struct Former {
   // Kept while the run has no node: see FormerRounds.
   bool is_broken = false;
   std::string broken_why{};
+  LossKind broken_loss = LossKind::Other;
 
   RoundId id() const { return {.number = round.value_or(0), .by = by}; }
 };
@@ -66,6 +67,7 @@ struct FormerRounds {
   std::optional<Former> awaited;  // who may come back after a host was lost
   bool is_broken = false;         // one of that round's nodes does not go on with it
   std::string broken_why;         // a sentence; empty: not known
+  LossKind broken_loss = LossKind::Other;
   // The last round of which all nodes were accounted for had its host's own node; if not, that host
   // may have begun another one that none of them was told of.
   bool was_host_in_it = true;
@@ -76,7 +78,8 @@ struct FormerRounds {
 
   // Begins with what is left of a round, and returns that when the run has no node.
   void begin(Former former);
-  std::optional<Former> take(bool was_stopped, const std::string& why = "");
+  // A round that was being stopped has a `stop`.
+  std::optional<Former> take(const command::Stop* stop = nullptr);
   // For a run of the same id that begins when this one is over: what is left of a round, and the
   // past ones.
   FormerRounds take_for_next_run();

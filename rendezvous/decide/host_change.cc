@@ -293,7 +293,8 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
               .after = left.after,
               .at = now,
               .was_elsewhere = was_elsewhere(state, left.knows, left.seen_of),
-              .why = left.why};
+              .why = left.why,
+              .loss = loss_of(left)};
     if (node == state.nodes.end() || may_move(state))
       note_last_contact(state, gone, left.seen_of, now - left.seen_age.value_or(Duration{}));
     Gone& known = state.quorum.gone[name_of(id)];
@@ -304,7 +305,8 @@ void note_gone(State& state, const std::string& id, const request::Left& left, M
                                       .nodes = node->second.join.previous_nodes,
                                       .after = node->second.join.after,
                                       .at = now,
-                                      .why = left.why};
+                                      .why = left.why,
+                                      .loss = loss_of(left)};
   }
 }
 
@@ -333,7 +335,8 @@ void note_died(State& state) {
         .after = died->after,
         .at = at,
         .was_elsewhere = was_elsewhere(state, died->knows, died->seen_of),
-        .why = died->left.empty() ? kHasDied : died->left};
+        .why = died->left.empty() ? kHasDied : died->left,
+        .loss = LossKind::Lost};
   }
   // When it is known which of the hosts that they saw have died.
   for (const auto& [died, at] : found)
@@ -595,12 +598,18 @@ bool is_adopted_broken(const State& state) {
   return is_broken(state) || std::ranges::any_of(state.quorum.gone, is_of_it);
 }
 
-std::string break_text(const State& state) {
+command::Stop stop_of_broken(const State& state) {
+  command::Stop stop{.cause = RoundEndCause::NodeLost};
   for (const auto& [name, gone] : state.quorum.gone) {
-    if (is_of_adopted(state, gone) && !gone.why.empty()) return host_of(name) + " " + gone.why;
+    if (!is_of_adopted(state, gone) || gone.why.empty()) continue;
+    stop.loss = gone.loss;
+    stop.why = host_of(name) + " " + gone.why;
+    return stop;
   }
-  if (!state.former.broken_why.empty()) return state.former.broken_why;
-  return "a node of the round has left it, or was cut off";
+  stop.loss = state.former.broken_loss;
+  stop.why = state.former.broken_why;
+  if (stop.why.empty()) stop.why = "a node of the round has left it, or was cut off";
+  return stop;
 }
 
 bool may_give_way(const State& state, MonoTime now) {

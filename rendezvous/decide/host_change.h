@@ -118,8 +118,8 @@ bool must_stop_alone(const State& state, MonoTime now);
 
 // A round of another coordinator goes on here, and one of its nodes does not.
 bool is_adopted_broken(const State& state);
-// Which node broke a round that was taken over, as a sentence.
-std::string break_text(const State& state);
+// What stops a round that was taken over: which node broke it.
+command::Stop stop_of_broken(const State& state);
 
 // The run may be given to another place that has it, or is to have it: no round is out here, or,
 // where the run may move, too few of its nodes are heard.

@@ -60,7 +60,7 @@ std::vector<std::string> Losses::judge_silent_nodes(std::uint64_t mark) {
       why = node.join.host + " has not ended its workers within the grace that it announced";
     }
     out_.send(id, command::Dropped{why});
-    losses.push_back(take_out(id, why));
+    losses.push_back(take_out(id, is_grace_over ? LossKind::Left : LossKind::Lost, why));
     losses.back().is_silent = true;
   }
   // All at once: no round is to begin with a node that is about to go as well.
@@ -116,20 +116,20 @@ void Losses::note_sent(std::uint64_t mark) {
   ask_what_was_sent();
 }
 
-void Losses::lose(const std::string& id, const std::string& why, int signal, MonoTime since,
-                  bool is_silent) {
+void Losses::lose(const std::string& id, LossKind kind, const std::string& why, int signal,
+                  MonoTime since, bool is_silent) {
   const Node& node = state_.nodes.at(id);
   out_.forget(id, node.connection);
   // Nobody renews its lease any more.
   if (node.suspected_at_mark || node.delivery.is_given_up) out_.add(action::Acquit{id});
-  Loss loss = take_out(id, why);
+  Loss loss = take_out(id, kind, why);
   loss.signal = signal;
   loss.since = since;
   loss.is_silent = is_silent;
   go_on_without({loss});
 }
 
-Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
+Losses::Loss Losses::take_out(const std::string& id, LossKind kind, const std::string& why) {
   auto node = state_.nodes.extract(id);
   state_.taken_out.insert(id);
   const Node& lost = node.mapped();
@@ -143,7 +143,8 @@ Losses::Loss Losses::take_out(const std::string& id, const std::string& why) {
     state_.has_lost_finished = true;
   bool had_store = has_only_store(lost);
   if (!lost.leaves_by) note_loss_of_host(lost);
-  return {.why = had_store ? why + "; it had the store of the workers" : why,
+  return {.kind = kind,
+          .why = had_store ? why + "; it had the store of the workers" : why,
           .was_up = was_up && !lost.leaves_by,
           .was_member = lost.is_member,
           .had_store = had_store && state_.up_count > 0};
@@ -183,7 +184,10 @@ void Losses::go_on_without(const std::vector<Loss>& losses) {
     case Phase::Running:
       // A node that has succeeded may go: nothing of the round depends on it any more.
       if (worst != losses.end()) {
-        rounds_.stop({.cause = RoundEndCause::NodeLost, .why = worst->why, .signal = worst->signal},
+        rounds_.stop({.cause = RoundEndCause::NodeLost,
+                      .loss = worst->kind,
+                      .why = worst->why,
+                      .signal = worst->signal},
                      worst->is_silent);
       } else {
         rounds_.end_if_all_succeeded();

@@ -40,14 +40,15 @@ class Losses {
 
   // Of a node that cannot hear any more.  A signal has stopped it at `since`, if it is not 0.
   // `is_silent`: it was cut off.
-  void lose(const std::string& id, const std::string& why, int signal, MonoTime since,
-            bool is_silent = false);
+  void lose(const std::string& id, LossKind kind, const std::string& why, int signal,
+            MonoTime since, bool is_silent = false);
 
  private:
   // When it is to be given up, if nothing more is heard of it.
   MonoTime due(const Node& node) const;
 
   struct Loss {
+    LossKind kind = LossKind::Lost;
     std::string why;
     bool was_up = false;      // its workers ran, and it was not known to leave
     bool was_member = false;  // of the last round
@@ -58,7 +59,7 @@ class Losses {
   };
 
   void ask_what_was_sent();
-  Loss take_out(const std::string& id, const std::string& why);
+  Loss take_out(const std::string& id, LossKind kind, const std::string& why);
   void found_anew();
   void go_on_without(const std::vector<Loss>& losses);
   void note_shortage(const Loss& loss);

@@ -72,7 +72,7 @@ void MemberTransition::operator()(const event::WorkerFailed& event) {
   // The guardian has ended it while this agent stood still: no worker has failed.
   bool is_lease_over = now_ >= state_.lease_end || (state_.asks_since && state_.has_outslept_lease);
   if (is_lease_over && event.failure.status.signal == SIGKILL) {
-    return cut_off(lease_over_text());
+    return cut_off_by_lease();
   }
   state_.failed = request::Failed{.round = state_.last->number,
                                   .failure = event.failure,
@@ -162,15 +162,16 @@ void MemberTransition::operator()(const event::Connected& event) {
   state_.told.clear();
   if (state_.is_joined) {
     if (!is_same) {
-      return cut_off(coordinator::agent_text(event.coordinator, "another node") + " hosts " +
-                     where() + " now, and " + coordinator::agent_text(before, "the one") +
-                     " that did is gone with what it knew of this round");
+      return cut_off(LossKind::Rendezvous,
+                     coordinator::agent_text(event.coordinator, "another node") + " hosts " +
+                         where() + " now, and " + coordinator::agent_text(before, "the one") +
+                         " that did is gone with what it knew of this round");
     }
     // Another coordinator may have gone on without this node, and this one would not know of it:
     // workers must not run beside those.
     bool is_late =
         now_ - state_.pulse_at >= lease(state_, config_) && !waits_for_verdict(state_, config_);
-    if (!knows_us && is_late) return cut_off(lease_over_text());
+    if (!knows_us && is_late) return cut_off_by_lease();
     return resume();
   }
   state_.pulse_at = now_;
@@ -226,7 +227,7 @@ void MemberTransition::operator()(const event::ConnectionLost& event) {
       return give_up_unheard();
     return connector_.reconnect(event.is_mute);
   }
-  cut_off(meeting() + ", was lost: " + event.why);
+  cut_off(LossKind::Rendezvous, meeting() + ", was lost: " + event.why);
 }
 
 // The others find no process at the endpoint, and begin anew without this node when its lease is
@@ -286,16 +287,18 @@ void MemberTransition::operator()(const event::Tick& event) {
   bool is_up = state_.link == Link::Up;
   if (auto until = asks_until(state_, config_)) {
     if (now_ >= *until)
-      return cut_off("this node stood still, and " + where() + " does not answer", now_);
+      return cut_off(LossKind::CutOff, "this node stood still, and " + where() + " does not answer",
+                     now_);
   } else if (now_ >= std::max(loses_contact_at(state_, config_), reads_until(state_, config_))) {
     std::string silence = seconds_text(now_ - state_.pulse_at);
     if (waits_for_verdict(state_, config_))
       return give_up(meeting() + ", has been silent for " + silence +
                      ", since the workers of this node succeeded");
-    return cut_off(hosts_with_lease(state_, config_)
-                       ? "this node, which hosts the run, has heard too few of the others for " +
-                             silence + ", and they may go on without it"
-                       : silence_text(state_, config_, silence));
+    if (!hosts_with_lease(state_, config_))
+      return cut_off(LossKind::Rendezvous, silence_text(state_, config_, silence));
+    return cut_off(LossKind::CutOff,
+                   "this node, which hosts the run, has heard too few of the others for " +
+                       silence + ", and they may go on without it");
   }
   if (is_up) look_at_host();
 }
@@ -330,11 +333,13 @@ void MemberTransition::note_unreached(const std::string& why) {
   unreached->until = now_;
 }
 
-std::string MemberTransition::lease_over_text() const {
-  if (state_.asks_since) return "this node stood still past the end of its lease";
-  if (!config_.may_move()) return where() + " was away for longer than the lease of this node";
-  return "nothing was heard from " + heard_last_at(state_, config_) +
-         " for longer than the lease of this node";
+void MemberTransition::cut_off_by_lease() {
+  if (state_.asks_since)
+    return cut_off(LossKind::CutOff, "this node stood still past the end of its lease");
+  cut_off(LossKind::Rendezvous, config_.may_move()
+                                    ? "nothing was heard from " + heard_last_at(state_, config_) +
+                                          " for longer than the lease of this node"
+                                    : where() + " was away for longer than the lease of this node");
 }
 
 void MemberTransition::look_at_host() {
@@ -435,11 +440,13 @@ void MemberTransition::resume() {
   if (state_.failed) state_.failed->wait.reset();
   state_.is_failure_posted = true;  // with this
   state_.resumes.push_back(now_);
-  post(request::Resume{.join = join_request(state_, config_, now_),
-                       .workers = state_.workers,
-                       .failed = state_.failed,
-                       .leaving = state_.leaving,
-                       .why = state_.workers == Workers::Stopping ? state_.stops_for : ""});
+  post(request::Resume{
+      .join = join_request(state_, config_, now_),
+      .workers = state_.workers,
+      .failed = state_.failed,
+      .leaving = state_.leaving,
+      .why = state_.workers == Workers::Stopping ? state_.stops_for : "",
+      .loss = state_.workers == Workers::Stopping ? state_.stops_for_loss : LossKind::Other});
   if (state_.leaving) post(*state_.leaving);
   bool is_at_another = config_.may_move() && state_.seen.is_last_another(state_.coordinator);
   if (is_at_another) {  // from here on it may count on this node
@@ -456,13 +463,13 @@ void MemberTransition::resume_later(const event::ConnectFailed& event) {
   // Who has reset the connection may refuse the next one as well: a firewall that is loaded anew.
   bool is_gone = event.is_refused && !state_.is_at_daemon && !state_.was_reset;
   if (event.is_final || is_gone) {
-    return cut_off(meeting() + ", was lost: " + event.why);
+    return cut_off(LossKind::Rendezvous, meeting() + ", was lost: " + event.why);
   }
   connector_.reconnect_later();
 }
 
-void MemberTransition::cut_off(const std::string& why, std::optional<MonoTime> kill_by,
-                               Duration after) {
+void MemberTransition::cut_off(LossKind loss, const std::string& why,
+                               std::optional<MonoTime> kill_by, Duration after) {
   bool was_joined = std::exchange(state_.is_joined, false);
   MonoTime lease_end = state_.pulse_at + lease(state_, config_);
   state_.woke_at.reset();
@@ -479,10 +486,10 @@ void MemberTransition::cut_off(const std::string& why, std::optional<MonoTime> k
   if (had_workers && was_joined) state_.cut_off_lease = kill_by.value_or(lease_end);
   if (had_workers && state_.last) {
     state_.workers = Workers::Stopping;
-    want(action::NotifyStop{stop_of_last(state_, why), state_.cut_off_lease});
+    want(action::NotifyStop{stop_of_last(state_, loss, why), state_.cut_off_lease});
   } else if (state_.workers == Workers::Succeeded && !state_.has_ended && !state_.is_leaving) {
     // Its workers have done their part, but the others may begin a round without knowing.
-    want(action::NotifyStop{stop_of_last(state_, why)});
+    want(action::NotifyStop{stop_of_last(state_, loss, why)});
     want(action::NotifyWaiting{why});
   } else {
     tell_of_cut(why);

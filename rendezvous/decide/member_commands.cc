@@ -25,6 +25,7 @@ void MemberTransition::heard(const command::Round& round) {
   state_.workers = Workers::Up;
   state_.restart_count = round.restart_count;
   state_.stops_for.clear();
+  state_.stops_for_loss = LossKind::Other;
   state_.last = round;
   note_stand_ins(round.stand_ins, round.by.empty() ? "" : round.run_uuid);
   // The coordinator has heard what it answers, and counts this node's silence from then at the
@@ -65,6 +66,7 @@ void MemberTransition::heard(const command::Stop& stop) {
   state_.workers = Workers::Stopping;
   state_.failed.reset();  // that has been heard, or does not count any more
   state_.stops_for = beginning_of(why_of(stop), kMaxWhyBytes);
+  state_.stops_for_loss = stop.loss;
   want(action::NotifyStop{stop});
 }
 
@@ -160,7 +162,7 @@ void MemberTransition::heard(const command::Moved& moved) {
   if (config_.may_move() && !state_.wants_round) return follow(moved.to, why, after);
   if (!may_change_host(state_, config_) || !state_.wants_round) return;
   state_.sent_to = moved.to;
-  cut_off(why + "; joining there", std::nullopt, after);
+  cut_off(LossKind::Rendezvous, why + "; joining there", std::nullopt, after);
   state_.is_own_host = false;
   take_back_join();
 }
@@ -201,7 +203,7 @@ void MemberTransition::note_stand_ins(const std::vector<StandIn>& stand_ins,
 // Its lease is over, and the others may run without it.
 void MemberTransition::heard(const command::Dropped& dropped) {
   if (!state_.is_joined) return;
-  cut_off("the others have given this node up: " + dropped.why, now_);
+  cut_off(LossKind::CutOff, "the others have given this node up: " + dropped.why, now_);
   state_.was_in_round_until.reset();
 }
 

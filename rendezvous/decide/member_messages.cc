@@ -95,9 +95,10 @@ request::Left left_at_end(const State& state, MonoTime now) {
   return left;
 }
 
-command::Stop stop_of_last(const State& state, const std::string& why) {
+command::Stop stop_of_last(const State& state, LossKind loss, const std::string& why) {
   return {.round = state.last->number,
           .cause = RoundEndCause::NodeLost,
+          .loss = loss,
           .why = why,
           .restart_count = state.restart_count,
           .max_restarts = state.last->max_restarts};
@@ -154,6 +155,7 @@ std::optional<UnsaidLeft> unsaid_left(const State& state, const Config& config, 
     left.why = "has ended, since the rendezvous that it hosted failed";
   } else if (state.leaving) {
     left.why = state.leaving->why;
+    left.loss = LossKind::Left;
   }
   for (const Place& place : places_of(state, config)) {
     if (!place.own) unsaid.places.push_back(place.at);

@@ -24,7 +24,7 @@ request::Heartbeat heartbeat(const State& state, const Config& config);
 request::Left left_at_end(const State& state, MonoTime now);
 
 // What stops its workers without a word of the coordinator.  It has had a round.
-command::Stop stop_of_last(const State& state, const std::string& why);
+command::Stop stop_of_last(const State& state, LossKind loss, const std::string& why);
 
 // What its guardian says for this node, on a connection of its own, once it has ended the workers
 // of an agent that was killed.  It may change with every step.

@@ -89,6 +89,7 @@ struct State {
   std::optional<request::Failed> failed;  // of the last round, as reported
   bool is_failure_posted = false;         // or part of the last Resume
   std::string stops_for;                  // why the coordinator has told it to stop the workers
+  LossKind stops_for_loss = LossKind::Other;
   std::optional<request::Leaving> leaving;
   // When its workers must be dead because of that: the others go on a second later.
   MonoTime leaves_by = MonoTime::max();

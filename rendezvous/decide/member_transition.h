@@ -92,8 +92,8 @@ class MemberTransition {
   std::string where() const { return member::where(state_, config_); }
   std::string meeting() const { return meeting_text(state_, config_); }
 
-  // Why the lease of its workers is over: it has stood still itself, or has heard nothing.
-  std::string lease_over_text() const;
+  // The lease of its workers is over: it has stood still itself, or has heard nothing.
+  void cut_off_by_lease();
 
   Message message(Request request) const;
   void post(Request request) { want(action::Post{message(std::move(request))}); }
@@ -114,8 +114,8 @@ class MemberTransition {
 
   // The coordinator has given this node up, or will have when its lease is over: its workers must
   // end before that, and it comes back as another node.
-  void cut_off(const std::string& why, std::optional<MonoTime> kill_by = std::nullopt,
-               Duration after = {});
+  void cut_off(LossKind loss, const std::string& why,
+               std::optional<MonoTime> kill_by = std::nullopt, Duration after = {});
 
   // A node without workers may go to and fro between places where nobody lets it in.
   void tell_of_cut(const std::string& why);

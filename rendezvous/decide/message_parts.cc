@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous/decide/message_parts.h"
 
+#include <string>
 #include <utility>
 
 #include "store/base/text.h"
@@ -54,6 +55,19 @@ std::vector<std::string> read_addresses(Reader& reader, const char* name, std::s
 
 int read_signal(Reader& reader) {
   return reader.has("signal") ? reader.integer("signal", 0, 128) : 0;
+}
+
+void put_loss(Json& json, LossKind loss) {
+  if (loss != LossKind::Other) json["loss"] = word_of(loss);
+}
+
+LossKind read_loss(Reader& reader) {
+  if (!reader.has("loss")) return LossKind::Other;
+  const std::string word = reader.name("loss");
+  for (LossKind kind : {LossKind::Lost, LossKind::Left, LossKind::CutOff, LossKind::Rendezvous}) {
+    if (word == word_of(kind)) return kind;
+  }
+  return LossKind::Other;
 }
 
 }  // namespace ddprun::rendezvous

@@ -29,4 +29,8 @@ std::vector<std::string> read_addresses(Reader& reader, const char* name, std::s
 // What stopped a node; an older agent does not say.
 int read_signal(Reader& reader);
 
+// In the field "loss", which is left out of LossKind::Other.
+void put_loss(Json& json, LossKind loss);
+LossKind read_loss(Reader& reader);
+
 }  // namespace ddprun::rendezvous

@@ -82,6 +82,27 @@ std::string why_of(const command::Stop& stop) {
   return stop.failure ? describe_briefly(*stop.failure) : stop.why;
 }
 
+std::string_view word_of(LossKind loss) {
+  switch (loss) {
+    case LossKind::Other:
+      return "";
+    case LossKind::Lost:
+      return "lost";
+    case LossKind::Left:
+      return "left";
+    case LossKind::CutOff:
+      return "cut_off";
+    case LossKind::Rendezvous:
+      return "rendezvous";
+  }
+  return "";
+}
+
+LossKind loss_of(const request::Left& left) {
+  if (left.loss != LossKind::Other) return left.loss;
+  return left.why.empty() ? LossKind::Left : LossKind::Lost;
+}
+
 bool has_same_lease(const Policy& one, const Policy& other) {
   return one.keep_alive_interval == other.keep_alive_interval &&
          one.keep_alive_max_attempt == other.keep_alive_max_attempt &&

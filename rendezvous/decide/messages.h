@@ -149,6 +149,17 @@ enum class Workers : std::uint8_t {
   Succeeded,  // none lives; all have ended well
 };
 
+enum class RoundEndCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
+
+// What has ended a round with NodeLost, for people: no decision depends on it.
+enum class LossKind : std::uint8_t {
+  Other,       // an older node does not say it, or a newer one says what is not known here
+  Lost,        // a node has ended or fallen silent
+  Left,        // a node was told to stop
+  CutOff,      // this node, or another one: it may live, and be back
+  Rendezvous,  // who hosts the run, or the connection to it
+};
+
 // From a node to the coordinator.
 namespace request {
 // Who comes, once.  Its worker store is bound already, should it become rank 0.
@@ -216,6 +227,7 @@ struct Leaving {
 // once that has ended the workers of an agent that was killed.
 struct Left {
   std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty after Leaving or an End
+  LossKind loss = LossKind::Other;  // where `why` does not say that it was lost
   // The round whose workers ran when its agent was killed: a coordinator that takes a round over
   // counts it.
   std::optional<std::uint64_t> round{};
@@ -235,6 +247,7 @@ struct Resume {
   std::optional<Leaving> leaving{};
   // Why it stops its workers: what the coordinator said that it had before; empty: none did.
   std::string why{};
+  LossKind loss = LossKind::Other;  // likewise
 };
 struct Heartbeat {
   // The pulse that this node saw last, as the coordinator's clock had it; 0: none.
@@ -287,8 +300,6 @@ struct Message {
       0;  // counts the connections of this incarnation; commands go to its last
 };
 
-enum class RoundEndCause : std::uint8_t { WorkerFailed, NodeLost, NodeJoined };
-
 // From the coordinator to a node.
 namespace command {
 // One numbered completion of the rendezvous, as one node sees it.
@@ -334,6 +345,7 @@ struct TakeBundle {
 struct Stop {
   std::uint64_t round = 0;
   RoundEndCause cause = RoundEndCause::NodeLost;
+  LossKind loss = LossKind::Other;   // with NodeLost
   std::string why{};                 // a sentence; empty with WorkerFailed
   int signal = 0;                    // with NodeLost: the one that stopped the node; 0: none
   std::optional<Failure> failure{};  // with WorkerFailed
@@ -412,6 +424,12 @@ using Command =
 
 // Why, as a sentence.
 std::string why_of(const command::Stop& stop);
+
+// "lost", "left", "cut_off", "rendezvous"; empty: another one.
+std::string_view word_of(LossKind loss);
+
+// What has happened to the node that says this.
+LossKind loss_of(const request::Left& left);
 
 // Never fail; bytes that are no UTF-8 become U+FFFD, and a long message of a worker is cut.
 std::string encode(const Message& message);

@@ -46,8 +46,11 @@ void begin_after(coordinator::State& run, coordinator::Former former, MonoTime n
                                  .nodes = former.nodes,
                                  .names = {former.names.begin(), former.names.end()}});
     for (const std::string& name : former.left) {
-      run.quorum.gone[name] = {
-          .knows = former.id(), .nodes = former.nodes, .at = now, .why = "had left"};
+      run.quorum.gone[name] = {.knows = former.id(),
+                               .nodes = former.nodes,
+                               .at = now,
+                               .why = "had left",
+                               .loss = LossKind::Left};
     }
   }
   run.former.begin(std::move(former));
@@ -156,7 +159,7 @@ void PastRuns::forget(const std::string& name) {
   bool was_stopped = run.mapped().phase == coordinator::Phase::Stopping;
   const auto& stop = run.mapped().last_stop;
   std::optional<coordinator::Former> former =
-      run.mapped().former.take(was_stopped, stop ? why_of(*stop) : "");
+      run.mapped().former.take(was_stopped && stop ? &*stop : nullptr);
   // Where a node hosts, that file may be all that fresh nodes find of a run which goes on
   // elsewhere.
   bool goes_on_elsewhere = run.mapped().moving.has_given_way && !state_.is_daemon;

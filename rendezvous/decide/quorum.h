@@ -41,6 +41,7 @@ struct Gone {
   // Until then it was with the one that formed that round, as far as is known.
   MonoTime contact = MonoTime::min();
   std::string why{};  // "was lost (its agent, pid 7, was killed)"; empty: it has left
+  LossKind loss = LossKind::Other;
 };
 
 // Of no more nodes is it kept that they are gone.  One that is not known to be gone counts as one

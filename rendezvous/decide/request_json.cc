@@ -210,6 +210,7 @@ Json fields_of(const request::Resume& resume) {
   if (resume.failed) json["failed"] = fields_of(*resume.failed);
   if (resume.leaving) json["leaving"] = fields_of(*resume.leaving);
   if (!resume.why.empty()) json["why"] = resume.why;
+  put_loss(json, resume.loss);
   return json;
 }
 
@@ -233,6 +234,7 @@ request::Resume read_resume(Reader& reader) {
     reader.include(leaving);
   }
   if (reader.has("why")) resume.why = read_words(reader, "why");
+  resume.loss = read_loss(reader);
   return resume;
 }
 
@@ -258,6 +260,7 @@ Json to_json(const Request& request) {
                         },
                         [](const request::Left& left) {
                           Json json{{"type", "left"}, {"why", left.why}};
+                          put_loss(json, left.loss);
                           if (left.round) json["round"] = *left.round;
                           if (!left.knows.by.empty()) {
                             json["knows_round"] = left.knows.number;
@@ -316,7 +319,7 @@ Request read_request(Reader& reader) {
   if (type == "succeeded") return request::Succeeded{.round = reader.round("round")};
   if (type == "leaving") return read_leaving(reader);
   if (type == "left") {
-    request::Left left{.why = read_words(reader, "why")};
+    request::Left left{.why = read_words(reader, "why"), .loss = read_loss(reader)};
     if (reader.has("round")) left.round = reader.round("round");
     if (reader.has("knows_by")) {
       left.knows = {.number = reader.round("knows_round"), .by = reader.name("knows_by")};

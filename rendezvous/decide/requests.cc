@@ -167,22 +167,27 @@ void Requests::heard(const std::string&, Node& node, const request::Succeeded& s
 void Requests::heard(const std::string& id, Node& node, const request::Leaving& leaving) {
   if (node.leaves_by) return;
   std::string why = node.join.host + " " + (leaving.why.empty() ? "leaves" : leaving.why);
-  if (!is_up(node)) return admission_.lose(id, why, leaving.signal);
+  if (!is_up(node)) return admission_.lose(id, LossKind::Left, why, leaving.signal);
   node.leaves_by = now_ + leaving.grace + kLeaveMargin;
   node.leaves_why = why;
   node.leaves_signal = leaving.signal;
   node.leaves_since = now_;
   state_.next_look = std::min(state_.next_look, *node.leaves_by);
   if (state_.phase == Phase::Running) {
-    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = why, .signal = leaving.signal});
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
+                  .loss = LossKind::Left,
+                  .why = why,
+                  .signal = leaving.signal});
   }
 }
 void Requests::heard(const std::string& id, Node& node, const request::Left& left) {
   note_gone(state_, id, left, now_);
   if (node.is_member) rounds_.note_left_in_run_file();
   if (node.leaves_by)
-    return admission_.lose(id, node.leaves_why, node.leaves_signal, node.leaves_since);
-  admission_.lose(id, node.join.host + " " + (left.why.empty() ? "has left" : left.why));
+    return admission_.lose(id, LossKind::Left, node.leaves_why, node.leaves_signal,
+                           node.leaves_since);
+  admission_.lose(id, loss_of(left),
+                  node.join.host + " " + (left.why.empty() ? "has left" : left.why));
 }
 // It may be back in a moment; if its agent is gone, the guardian says Left.
 void Requests::heard(const std::string&, Node& node, const request::Lost&) {
@@ -197,7 +202,7 @@ void Requests::heard(const std::string& id, Node& node, const request::Resume& r
     if (has_gone_on_elsewhere(node, resume.join)) {
       std::string why = node.join.host + " has gone on elsewhere";
       out_.send(id, command::Dropped{why});
-      return admission_.lose(id, why);
+      return admission_.lose(id, LossKind::CutOff, why);
     }
   }
   if (node.is_down) {
@@ -242,7 +247,7 @@ void Requests::answer(const std::string& id, Node& node, const request::Resume& 
 void Requests::answer_those_who_asked() {
   std::deque<Unanswered>& unanswered = state_.contacts.unanswered;
   if (is_adopted_broken(state_)) {
-    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = break_text(state_)});
+    rounds_.stop(stop_of_broken(state_));
   }
   while (!unanswered.empty()) {  // a round that is formed meanwhile answers all others
     Unanswered asks = std::move(unanswered.front());
@@ -292,6 +297,7 @@ void Requests::reconcile_adopted(const std::string& id, Node& node, const reques
   bool is_stopping = news.workers == Workers::Stopping && !news.failed;
   if (is_stopping && state_.phase == Phase::Running) {
     rounds_.stop({.cause = RoundEndCause::NodeLost,
+                  .loss = news.loss,
                   .why = news.why.empty()
                              ? node.join.host + " was stopping its workers when the rendezvous "
                                                 "began anew"
@@ -319,6 +325,7 @@ void Requests::end_if_not_lost(const Node& suspect, const std::string& failed_on
           ? "the connection of " + suspect.join.host + store + " is broken"
           : suspect.join.host + store + " has been silent for " + seconds_text(now_ - suspect.seen);
   rounds_.stop({.cause = RoundEndCause::NodeLost,
+                .loss = LossKind::Lost,
                 .why = why + ", and a worker failed on " + state_.restarts.failures.back().node});
 }
 

@@ -26,9 +26,6 @@ using coordinator::Phase;
 constexpr std::size_t kEndedShown = 32;
 constexpr std::size_t kElsewhereShown = 32;
 
-constexpr std::array kRoundEndCauses{RoundEndCause::WorkerFailed, RoundEndCause::NodeLost,
-                                     RoundEndCause::NodeJoined};
-
 constexpr std::array<const char*, kPhases> kPhaseNames{"waiting", "training", "stopping", "ended"};
 
 double seconds(Duration duration) {
@@ -468,6 +465,13 @@ std::string number(double value) {
   return text;
 }
 
+// Of a cause that there has been none of: zero.
+template <class Value>
+Value value_or_zero(const std::map<std::string, Value>& by_cause, std::string_view cause) {
+  auto found = by_cause.find(std::string(cause));
+  return found == by_cause.end() ? Value{} : found->second;
+}
+
 std::map<std::string, int> count_by_state(const coordinator::State& run, bool counts_workers) {
   std::map<std::string, int> counts;
   for (const char* state :
@@ -630,11 +634,9 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
   Family restarts(out, "ddprun_restarts_total", "counter",
                   "Rounds that were stopped for another one, by cause.");
   for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
-    for (RoundEndCause cause : kRoundEndCauses) {
-      std::string word = word_of(cause);
-      auto found = chronicle ? chronicle->stops.find(word) : decltype(chronicle->stops.end()){};
-      bool is_known = chronicle && found != chronicle->stops.end();
-      restarts.add(name, std::to_string(is_known ? found->second : 0), "cause", word);
+    for (std::string_view word : kStopWords) {
+      const std::uint64_t count = chronicle ? value_or_zero(chronicle->stops, word) : 0;
+      restarts.add(name, std::to_string(count), "cause", word);
     }
   });
   Family left(out, "ddprun_restarts_left", "gauge", "Failures of workers that the run survives.");
@@ -660,12 +662,9 @@ std::string runs_metrics(std::span<const RunsSource> sources, Now now) {
                     "of the run.");
   for_each_run([&](const auto& name, const auto&, const RunChronicle* chronicle) {
     if (chronicle == nullptr) return;
-    for (RoundEndCause cause : kRoundEndCauses) {
-      std::string word = word_of(cause);
-      auto found = chronicle->restarting.find(word);
-      bool is_known = found != chronicle->restarting.end();
-      restarting.add(name, number(is_known ? seconds(found->second) : 0), "cause", word);
-    }
+    for (std::string_view word : kStopWords)
+      restarting.add(name, number(seconds(value_or_zero(chronicle->restarting, word))), "cause",
+                     word);
   });
   Family silence(out, "ddprun_node_silence_seconds", "gauge",
                  "The longest time for which a node of the run was not heard.");

@@ -108,7 +108,7 @@ void Takeover::adopt(const std::string& id, const request::Resume& resume,
   }
   out_.send(id, command::Continue{});
   if (is_broken(state_) || is_adopted_broken(state_)) {
-    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = break_text(state_)});
+    rounds_.stop(stop_of_broken(state_));
   }
   requests_.reconcile_adopted(id, node, resume);
 }
@@ -124,10 +124,16 @@ void Takeover::node_left(const std::string& id, const request::Left& left) {
   const bool was_broken = state_.former.is_broken;
   account_for_left(state_, id, left);
   const std::string why = host_of(name_of(id)) + " " + (left.why.empty() ? "has left" : left.why);
-  std::string& broken_why = state_.former.broken_why;
-  if (state_.former.is_broken && !was_broken) broken_why = why;
+  FormerRounds& former = state_.former;
+  if (former.is_broken && !was_broken) {
+    former.broken_why = why;
+    former.broken_loss = loss_of(left);
+  }
   if (is_broken(state_) && !is_alone(state_, now_)) {
-    rounds_.stop({.cause = RoundEndCause::NodeLost, .why = broken_why.empty() ? why : broken_why});
+    bool is_known = !former.broken_why.empty();
+    rounds_.stop({.cause = RoundEndCause::NodeLost,
+                  .loss = is_known ? former.broken_loss : loss_of(left),
+                  .why = is_known ? former.broken_why : why});
   }
   rounds_.form_soon();
   admission_.lose_earlier_incarnations(id);
@@ -145,7 +151,9 @@ void Takeover::give_up_if_due() {
   state_.contacts.judged_at = now_;
   if (is_taken_over(state_)) {
     if (is_of_no_round) return rounds_.end_if_all_succeeded();
-    return rounds_.stop({.cause = RoundEndCause::NodeLost, .why = not_back_text(lost, names)});
+    return rounds_.stop({.cause = RoundEndCause::NodeLost,
+                         .loss = LossKind::Lost,
+                         .why = not_back_text(lost, names)});
   }
   rounds_.form_if_due();
 }

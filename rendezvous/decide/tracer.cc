@@ -40,7 +40,8 @@ TraceEvent stop_event(const State& state) {
     failure->message.clear();
     why = describe_briefly(*failure);
   }
-  return {.name = "stop: " + word_of(state.last_stop->cause), .facts = {{"why", std::move(why)}}};
+  return {.name = "stop: " + std::string(word_of(*state.last_stop)),
+          .facts = {{"why", std::move(why)}}};
 }
 
 std::vector<std::pair<std::string, std::string>> round_facts(const State& state) {

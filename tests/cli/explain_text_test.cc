@@ -89,7 +89,10 @@ TEST_SUITE("cli/explain_text") {
     run["state"] = "waiting";
     run["waiting_for"] = "waiting for nodes: 1 of 2 joined";
     Lines lines = explain_lines(run);
-    CHECK(lines[1].ends_with("a node left or was lost, which costs no restart"));
+    CHECK(lines[1].ends_with("a node was lost, which costs no restart"));
+    run["history"][3]["cause"] = "left";
+    CHECK(explain_lines(run)[1].ends_with(
+        "a node was told to stop and left, which costs no restart"));
     CHECK(lines[2] == "why: b was lost (nothing heard for 5 s)");
     CHECK(lines[3] == "what the host heard from the nodes:");
     CHECK(lines.back() == "since then: waiting for nodes: 1 of 2 joined");

@@ -187,7 +187,9 @@ std::vector<Command> commands() {
       command::Round{.master = {"m", 9}, .peers = std::vector<std::string>{}},
       command::Stop{.round = 3, .cause = RoundEndCause::WorkerFailed, .failure = sample_failure()},
       command::Stop{.round = 3, .cause = RoundEndCause::NodeJoined, .why = "node8 has joined"},
-      command::Stop{.round = 3, .why = "node8 was stopped by SIGUSR2", .signal = 12},
+      command::Stop{
+          .round = 3, .loss = LossKind::Left, .why = "node8 was stopped by SIGUSR2", .signal = 12},
+      command::Stop{.round = 3, .loss = LossKind::Rendezvous, .why = "x"},
       command::Waiting{"node8 was lost"},
       command::End{.exit_code = 80, .why = "node0 was stopped by SIGTERM", .signal = 15},
       command::End{.slowest = "rank 7 (node2) was the slowest: behind for 20 s of 40 s"},
@@ -291,6 +293,19 @@ TEST_CASE("Messages: an agent that does not say which signal stopped it is under
       R"("max_restarts":0})");
   REQUIRE(end.has_value());
   CHECK(std::get<command::End>(*end).signal == 0);
+}
+
+TEST_CASE("Messages: a kind of loss that is not said, or not known here, is another one") {
+  auto loss = [](const std::string& field) {
+    auto stop = decode_command(R"({"v":1,"type":"stop","round":1,"cause":"lost","why":"a left",)" +
+                               field + R"("restart_count":0,"max_restarts":0})");
+    REQUIRE(stop.has_value());
+    return std::get<command::Stop>(*stop).loss;
+  };
+  CHECK(loss("") == LossKind::Other);
+  CHECK(loss(R"("loss":"swallowed",)") == LossKind::Other);
+  CHECK(loss(R"("loss":"lost",)") == LossKind::Lost);
+  CHECK(loss(R"("loss":"cut_off",)") == LossKind::CutOff);
 }
 
 TEST_CASE("Messages: numbers out of range are refused, not clamped") {
