@@ -118,10 +118,6 @@ class CoordinatorService {
   void stacks_wanted(const std::string& run, std::optional<int> rank);
   // Likewise for the files of the nodes (decide/bundle_inquiry.h).
   void bundle_wanted(const BundleTarget& target);
-  // All workers of the host's own node run in this round.
-  void workers_run(const std::string& run, std::uint64_t round) {
-    chronicle_.workers_run(run, round, mono_now());
-  }
   // Whether one is left to another node.
   bool leaves_to_others() const { return runs::leaves_to_others(state_); }
   // And whether that is still there: the others may have been told to stop, too.

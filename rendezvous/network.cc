@@ -100,8 +100,7 @@ void NetworkHandler::join() {
 }
 
 void NetworkHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  for (CoordinatorService* coordinator : endpoint_.coordinators())
-    coordinator->workers_run(config_.member.run, round.number);
+  step(member::event::WorkersUp{round.number});
   auto unreachable = [this](const std::string& why) {
     notices_.push(notice::Info{why + "; the workers here cannot join the others"});
   };

@@ -79,7 +79,8 @@ asio::awaitable<void> SingleNodeHandler::open_store() {
                              .store_port = master.port,
                              .run_uuid = random_name(),
                              .is_host = true,
-                             .gives_bundle = true});
+                             .gives_bundle = true,
+                             .says_up = true});
 }
 
 std::string SingleNodeHandler::meeting_place() const {
@@ -90,7 +91,7 @@ std::string SingleNodeHandler::meeting_place() const {
 }
 
 void SingleNodeHandler::workers_started(const Round& round, std::vector<StartedWorker> workers) {
-  chronicle_.workers_run(config_.run, round.number, mono_now());
+  send_request(request::Heartbeat{.up = round.number});
   open_pages();
   auto ignore = [](const std::string&) {};  // it was reached when it was opened
   tasks_.spawn(

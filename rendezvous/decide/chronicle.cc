@@ -78,11 +78,13 @@ Happening stop_of(const coordinator::State& state, WallTime at) {
   return stop;
 }
 
-// Whether this host hears when the workers run: those of its own node.
-bool has_own_node(const coordinator::State& state) {
-  return std::ranges::any_of(state.nodes, [](const auto& node) {
-    return node.second.is_member && node.second.join.is_host;
-  });
+// The nodes of the round that will say when their workers run.
+std::set<std::string> starting_nodes(const coordinator::State& state) {
+  std::set<std::string> starting;
+  for (const auto& [id, node] : state.nodes) {
+    if (node.is_member && node.join.says_up) starting.insert(id);
+  }
+  return starting;
 }
 
 void training_begins(RunChronicle& chronicle, MonoTime now) {
@@ -92,7 +94,23 @@ void training_begins(RunChronicle& chronicle, MonoTime now) {
 }
 
 void end_start(RunChronicle& chronicle, MonoTime now) {
-  if (std::exchange(chronicle.is_starting, false)) chronicle.starting += now - chronicle.since;
+  if (!std::exchange(chronicle.starting_on, {}).empty())
+    chronicle.starting += now - chronicle.since;
+}
+
+// All workers of this node run, or have ended well.
+void note_up(RunChronicle& chronicle, const Message& message, MonoTime now) {
+  const auto* heartbeat = std::get_if<request::Heartbeat>(&message.request);
+  const auto* succeeded = std::get_if<request::Succeeded>(&message.request);
+  bool is_up = (heartbeat != nullptr && heartbeat->up == chronicle.round) ||
+               (succeeded != nullptr && succeeded->round == chronicle.round);
+  if (!is_up || !chronicle.starting_on.contains(message.node)) return;
+  if (chronicle.starting_on.size() > 1) {
+    chronicle.starting_on.erase(message.node);
+    return;
+  }
+  end_start(chronicle, now);
+  training_begins(chronicle, now);
 }
 
 // Of a run that ends without a stop, its rounds are over as well.
@@ -105,8 +123,8 @@ void change(RunChronicle& chronicle, const coordinator::State& state, Now now) {
   if (state.phase == Phase::Running) {
     ++chronicle.rounds;
     chronicle.round = state.round;
-    chronicle.is_starting = has_own_node(state);
-    if (!chronicle.is_starting) training_begins(chronicle, now.mono);
+    chronicle.starting_on = starting_nodes(state);
+    if (chronicle.starting_on.empty()) training_begins(chronicle, now.mono);
     chronicle.nodes.round_began();
     add(chronicle, round_of(state, now.wall));
     chronicle.members = members_of(state);
@@ -170,6 +188,7 @@ void Chronicle::heard(const Message& message, const coordinator::State* state, N
   if (known != runs_.end()) {
     known->second.nodes.heard(message, state, now.wall);
     if (does_part(message.request)) known->second.members.erase(message.node);
+    note_up(known->second, message, now.mono);
   }
   look(message.run, state, now);
 }
@@ -185,14 +204,6 @@ void Chronicle::look(const std::string& run, const coordinator::State* state, No
   bool is_fewer = state->nodes.size() < std::exchange(chronicle.node_count, state->nodes.size());
   if (is_fewer || state->phase != chronicle.phase) find_lost(chronicle, *state, now.mono);
   if (state->phase != chronicle.phase || is_other_round) change(chronicle, *state, now);
-}
-
-void Chronicle::workers_run(const std::string& run, std::uint64_t round, MonoTime now) {
-  auto known = runs_.find(run);
-  bool is_news = known != runs_.end() && known->second.is_starting && known->second.round == round;
-  if (!is_news) return;
-  end_start(known->second, now);
-  training_begins(known->second, now);
 }
 
 const RunChronicle* Chronicle::find_ended(const std::string& run,
@@ -214,7 +225,7 @@ RunTimes times_until(const RunChronicle& chronicle, MonoTime now) {
   spent.at(static_cast<std::size_t>(chronicle.phase)) += lately;
   auto in = [&](Phase phase) { return spent.at(static_cast<std::size_t>(phase)); };
   const Duration starting =
-      chronicle.starting + (chronicle.is_starting ? lately : Duration::zero());
+      chronicle.starting + (chronicle.starting_on.empty() ? Duration::zero() : lately);
   return {.waiting = in(Phase::Gathering),
           .starting = starting,
           .training = in(Phase::Running)-starting,

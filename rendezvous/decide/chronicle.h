@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,8 +63,8 @@ inline constexpr std::size_t kPhases = 4;  // of coordinator::Phase
 // Where the time of a run has gone.  None of these ever becomes less.
 struct RunTimes {
   Duration waiting{};
-  // Until all workers of the host's own node run: of others that is not known, and a round of which
-  // this host has no node trains at once.
+  // Until all workers run on each node: of an older agent that is not known, and a round of such
+  // nodes trains at once.
   Duration starting{};
   Duration training{};
   Duration stopping{};
@@ -89,9 +90,9 @@ struct RunChronicle {
   coordinator::Phase phase = coordinator::Phase::Gathering;
   MonoTime since{};  // in that phase
   std::uint64_t rounds = 0;
-  std::uint64_t round = 0;   // the last
-  bool is_starting = false;  // in Running: it is not known yet that the workers run
-  Duration starting{};       // of the time in Running, without the present start
+  std::uint64_t round = 0;            // the last
+  std::set<std::string> starting_on;  // in Running: nodes that have not said yet that theirs run
+  Duration starting{};                // of the time in Running, without the present start
   // A round was stopped for this, when, and no other one trains yet.
   struct Interruption {
     std::string cause;
@@ -108,8 +109,6 @@ class Chronicle {
   void heard(const Message& message, const coordinator::State* state, Now now);
   // A step may have changed this run; nullptr: it is gone.  Others it has not changed.
   void look(const std::string& run, const coordinator::State* state, Now now);
-  // All workers of the host's own node run in this round.
-  void workers_run(const std::string& run, std::uint64_t round, MonoTime now);
   const RunChronicle* find(const std::string& run) const;
   // Of a run that is gone, one of the last kKeptEnded; nullptr: not known any more.
   const RunChronicle* find_ended(const std::string& run, const std::string& run_uuid) const;

@@ -87,6 +87,13 @@ void MemberTransition::operator()(const event::WorkersInspected& event) {
   post(request::Found{.round = state_.last->number, .findings = event.findings});
 }
 
+// Beside the heartbeats in turn, which say it again: it is one without the rest of them.
+void MemberTransition::operator()(const event::WorkersUp& event) {
+  if (!has_workers_of(state_, event.round)) return;
+  state_.up_round = event.round;
+  post(request::Heartbeat{.up = event.round});
+}
+
 void MemberTransition::operator()(const event::WorkersSucceeded&) {
   state_.workers = Workers::Succeeded;
   if (state_.is_joined && state_.last) post(request::Succeeded{.round = state_.last->number});

@@ -34,6 +34,10 @@ struct WorkerFailed {
 struct WorkersInspected {
   Findings findings;
 };
+// All workers of this round run here.
+struct WorkersUp {
+  std::uint64_t round = 0;
+};
 struct WorkersSucceeded {};
 // This node was told to stop; it goes on stopping its workers.
 struct Leaving {
@@ -94,7 +98,7 @@ struct Tick {
 };
 }  // namespace event
 using Event =
-    std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected,
+    std::variant<event::RoundWanted, event::WorkerFailed, event::WorkersInspected, event::WorkersUp,
                  event::WorkersSucceeded, event::Leaving, event::WorkersGone, event::Finished,
                  event::Formed, event::Connected, event::ConnectFailed, event::ConnectionLost,
                  event::HostFailed, event::Heard, event::PulseSeen, event::DiedSeen, event::Tick>;

@@ -46,7 +46,8 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
                      .restart_count = state.restart_count,
                      .preflight_failure = node.preflight_failure,
                      .addresses = state.addresses,
-                     .gives_bundle = true};
+                     .gives_bundle = true,
+                     .says_up = true};
   join.is_back = state.has_joined;
   if (config.may_move()) {
     join.endpoint = endpoint_of(state.place, config);
@@ -79,7 +80,7 @@ request::Join join_request(const State& state, const Config& config, MonoTime no
 }
 
 request::Heartbeat heartbeat(const State& state, const Config& config) {
-  request::Heartbeat heartbeat{.heard = state.heard};
+  request::Heartbeat heartbeat{.heard = state.heard, .up = state.up_round};
   if (may_change_host(state, config)) {
     heartbeat.pulse = state.pulse_time;
     if (state.last) heartbeat.round = state.last->number;

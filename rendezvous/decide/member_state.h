@@ -86,6 +86,7 @@ struct State {
   bool has_verdict = false;  // the run has ended
   bool is_over = false;      // nothing is said or told any more
   Workers workers = Workers::Down;
+  std::optional<std::uint64_t> up_round;  // the last of which all workers here have run
   std::optional<request::Failed> failed;  // of the last round, as reported
   bool is_failure_posted = false;         // or part of the last Resume
   std::string stops_for;                  // why the coordinator has told it to stop the workers

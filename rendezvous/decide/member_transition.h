@@ -39,6 +39,7 @@ class MemberTransition {
   void operator()(const event::RoundWanted& event);
   void operator()(const event::WorkerFailed& event);
   void operator()(const event::WorkersInspected& event);
+  void operator()(const event::WorkersUp& event);
   void operator()(const event::WorkersSucceeded&);
   void operator()(const event::Leaving& event);
   void operator()(const event::WorkersGone&);

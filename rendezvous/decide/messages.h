@@ -195,6 +195,7 @@ struct Join {
   std::vector<std::string> addresses{};
   std::vector<Died> died{};   // on its machine
   bool gives_bundle = false;  // it knows command::TakeBundle; an older agent does not
+  bool says_up = false;       // Heartbeat::up; likewise
 };
 // The workers of `round` are down, and the next round may begin.
 struct Ready {
@@ -257,6 +258,9 @@ struct Heartbeat {
   std::optional<std::uint64_t> heard{};
   // As in Join, where that has changed since this node said it; only of one that waits for a round.
   std::optional<std::vector<Died>> died{};
+  // The round of which all workers of this node run, or have run: that it has begun to train is for
+  // people.
+  std::optional<std::uint64_t> up{};
 };
 // The connection is gone, which says nothing of the node's workers.  The store sends it in the
 // node's name, as its last will.

@@ -91,6 +91,7 @@ Json fields_of(const request::Join& join) {
   if (!join.addresses.empty()) json["addresses"] = join.addresses;
   if (!join.died.empty()) json["died"] = list_of(join.died);
   if (join.gives_bundle) json["gives_bundle"] = true;
+  if (join.says_up) json["says_up"] = true;
   return json;
 }
 
@@ -163,6 +164,7 @@ request::Join read_join(Reader& reader) {
   if (reader.has("addresses")) join.addresses = read_addresses(reader, "addresses", kMaxAddresses);
   if (reader.has("died")) join.died = read_died(reader);
   if (reader.has("gives_bundle")) join.gives_bundle = reader.flag("gives_bundle");
+  if (reader.has("says_up")) join.says_up = reader.flag("says_up");
   return join;
 }
 
@@ -279,6 +281,7 @@ Json to_json(const Request& request) {
                           if (heartbeat.round) json["round"] = *heartbeat.round;
                           if (heartbeat.heard) json["heard"] = *heartbeat.heard;
                           if (heartbeat.died) json["died"] = list_of(*heartbeat.died);
+                          if (heartbeat.up) json["up"] = *heartbeat.up;
                           return json;
                         },
                         [](const request::Lost&) {
@@ -337,6 +340,7 @@ Request read_request(Reader& reader) {
     if (reader.has("round")) heartbeat.round = reader.round("round");
     if (reader.has("heard")) heartbeat.heard = reader.whole("heard");
     if (reader.has("died")) heartbeat.died = read_died(reader);
+    if (reader.has("up")) heartbeat.up = reader.round("up");
     return heartbeat;
   }
   if (type == "lost") return request::Lost{};

@@ -187,6 +187,7 @@ class StatusTest(PagesCase):
         self.assertEqual(run["stops"], {"failed": 1})
         self.assertEqual((run["failures"][0]["rank"], run["failures"][0]["exit_code"]), (1, 7))
         self.assertEqual([event["what"] for event in run["history"]], ["round", "stop", "round"])
+        self.assertGreater(run["time"]["starting"], 0)  # it has heard when the workers of both nodes ran
         endpoint = f"127.0.0.1:{self.port}"
         self.assertRegex(self.ddpctl("status", endpoint), r"(?m)^job: training, round 1, 4 workers on 2 nodes, for ")
         self.assertRegex(self.ddpctl("report", endpoint), r"job, attempt 0: rank 1 on \S+ exited with code 7")

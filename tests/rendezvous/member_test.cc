@@ -168,6 +168,22 @@ TEST_CASE("Member: its files are given whatever its workers do") {
   CHECK(play.hears(command::TakeBundle{.number = 8}) == "bundle 8");
 }
 
+TEST_CASE("Member: it says at once that its workers run, and with each heartbeat") {
+  Running play;
+  CHECK(play.on(member::event::WorkersUp{3}) == "");  // of another round
+  CHECK(play.on(member::event::WorkersUp{4}) == "post n.0 heartbeat");
+  auto up = [](const auto& action) {
+    return std::get<request::Heartbeat>(action->message.request).up;
+  };
+  CHECK(up(play.wanted<member::action::Post>()) == 4);
+  play.now.mono += 1s;
+  play.ticks();
+  REQUIRE(play.wanted<member::action::Heartbeat>() != nullptr);
+  CHECK(up(play.wanted<member::action::Heartbeat>()) == 4);
+  play.hears(command::Stop{.round = 4});
+  CHECK(play.on(member::event::WorkersUp{4}) == "");
+}
+
 TEST_CASE("Member: a round, a stop, the next round") {
   Running play;
   CHECK(play.hears(command::Stop{.round = 4, .why = "x"}) == "stop, x");

@@ -43,7 +43,8 @@ struct Place {
       chronicle.look(name, found == state.runs.end() ? nullptr : &found->second, now);
     }
   }
-  void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3) {
+  void joins(const std::string& run, const std::string& node, int nodes = 2, int max_restarts = 3,
+             bool says_up = false) {
     says(run, node,
          request::Join{.host = node,
                        .address = node,
@@ -52,8 +53,13 @@ struct Place {
                        .settings = {.min_nodes = nodes, .max_nodes = nodes},
                        .policy = {.max_restarts = max_restarts},
                        .store_port = 1000,
-                       .run_uuid = run + "-uuid"});
+                       .run_uuid = run + "-uuid",
+                       .says_up = says_up});
   }
+  void workers_run(const std::string& node, std::uint64_t round) {
+    says("job", node, request::Heartbeat{.up = round});
+  }
+  double time(const std::string& phase) const { return run()["time"][phase].get<double>(); }
   void fails(const std::string& run, const std::string& node, std::uint64_t round) {
     says(run, node,
          request::Failed{.round = round,
@@ -113,10 +119,18 @@ struct OwnNode : Place {
          request::Join{.participant = {.local_world_size = 2},
                        .policy = {.max_restarts = 3},
                        .store_port = 1000,
-                       .is_host = true});
+                       .is_host = true,
+                       .says_up = true});
   }
-  void run_workers(std::uint64_t round) { chronicle.workers_run("job", round, now.mono); }
-  double time(const std::string& phase) const { return run()["time"][phase].get<double>(); }
+  void run_workers(std::uint64_t round) { workers_run("a", round); }
+};
+
+// Two nodes that say when their workers run, and are about to start them.
+struct Starting : Place {
+  Starting() {
+    joins("job", "a", 2, 3, true);
+    joins("job", "b", 2, 3, true);
+  }
 };
 
 bool has_line(const std::string& text, const std::string& line) {
@@ -200,6 +214,67 @@ TEST_SUITE("rendezvous/decide/run_view") {
     CHECK(run["time"]["stopping"] == 1.0);
   }
 
+  TEST_CASE("a round is starting until the workers of all its nodes run, also at a ddpd") {
+    Starting place;
+    place.pass(2s);
+    place.workers_run("a", 0);
+    place.pass(3s);
+    CHECK(place.time("starting") == 5.0);
+    CHECK(place.time("training") == 0.0);
+    place.workers_run("a", 0);  // each heartbeat says so
+    place.workers_run("b", 0);
+    place.workers_run("b", 0);
+    place.pass(90s);
+    CHECK(place.time("starting") == 5.0);
+    CHECK(place.time("training") == 90.0);
+    place.fails("job", "b", 0);
+    place.says("job", "a", request::Ready{.round = 0, .store_port = 1});
+    place.says("job", "b", request::Ready{.round = 0, .store_port = 1});
+    place.workers_run("a", 0);  // it has not heard of round 1 yet
+    place.workers_run("b", 0);
+    place.pass(1s);
+    CHECK(place.time("starting") == 6.0);
+    place.says("job", "a", request::Succeeded{.round = 1});  // quickly
+    place.workers_run("b", 1);
+    place.pass(1s);
+    CHECK(place.time("starting") == 6.0);
+    CHECK(place.time("training") == 91.0);
+    CHECK(has_line(place.metrics(),
+                   R"(ddprun_restarting_seconds_total{run="job",cause="failed"} 1.000)"));
+  }
+
+  TEST_CASE("of nodes of which some are older, the start ends when the others' workers run") {
+    Place place;
+    place.joins("job", "a", 2, 3, true);
+    place.joins("job", "b");
+    place.pass(2s);
+    place.workers_run("a", 0);
+    place.pass(5s);
+    CHECK(place.time("starting") == 2.0);
+    CHECK(place.time("training") == 5.0);
+  }
+
+  TEST_CASE("what stopped a round is told apart: a node that left, one that was lost") {
+    Training place;
+    bool has_left = true;
+    SUBCASE("left") {}
+    SUBCASE("lost") {
+      has_left = false;
+    }
+    request::Left left{.why = has_left ? "" : "was lost (its agent, pid 7, was killed)"};
+    place.says("job", "b", left);
+    const std::string word = has_left ? "left" : "lost";
+    CHECK(place.run()["history"][1]["cause"] == word);
+    CHECK(place.run()["stops"].size() == 1);
+    CHECK(place.run()["stops"][word] == 1);
+    for (const std::string cause : {"failed", "lost", "left", "cut_off", "rendezvous", "joined"}) {
+      const std::string line = "ddprun_restarts_total{run=\"job\",cause=\"" + cause + "\"} " +
+                               (cause == word ? "1" : "0");
+      CAPTURE(line);
+      CHECK(has_line(place.metrics(), line));
+    }
+  }
+
   TEST_CASE("where the host has a node, a round is starting until its workers run") {
     OwnNode place;
     place.pass(2s);
@@ -265,7 +340,7 @@ TEST_SUITE("rendezvous/decide/run_view") {
                                    place.now.mono))["nodes"][0]["host"] == "laptop");
   }
 
-  TEST_CASE("without a node of its own a host takes a round for training, and knows restarts") {
+  TEST_CASE("of older nodes alone a host takes a round for training, and knows restarts") {
     Training place;
     place.fails("job", "b", 0);
     place.pass(5s);
