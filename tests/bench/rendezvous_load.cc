@@ -3,12 +3,14 @@
 // Many light nodes in one process, over real sockets, for scripts/bench/rendezvous: each has one
 // connection, sends one join and takes one round.
 //
-//   rendezvous_load PORT NODES [SECONDS]
+//   rendezvous_load PORT NODES [SECONDS [PERIOD]]
 //
-// With SECONDS each node says for so long, every 2 s, how its eight workers are.
+// With SECONDS they stay for so long, and each says every PERIOD seconds (default: 2; 0: never) how
+// its eight workers are.
 // With $DDPRUN_SECRET the nodes share that.
 //
-// Prints how long the connections took, and from the first join to the last round, in milliseconds.
+// Prints how long the connections took, and from the first join to the last round, in milliseconds,
+// and the bytes of the messages, once the round is there.
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -42,7 +44,8 @@ struct Load {
   asio::io_context loop{1};
   std::uint16_t port = 0;
   int count = 0;
-  std::chrono::seconds vitals_for{0};
+  std::chrono::seconds stays_for{0};
+  std::chrono::milliseconds vitals_period{2000};
   std::string record;
   std::vector<std::unique_ptr<store::Client>> clients;
   int done = 0;
@@ -80,10 +83,9 @@ std::string node_name(int index) {
 }
 
 asio::awaitable<void> say_vitals(Load& load, int index) {
-  constexpr std::chrono::milliseconds kPeriod(2000);
   store::Client& client = *load.clients[static_cast<std::size_t>(index)];
-  asio::steady_timer timer(load.loop, kPeriod * index / load.count);
-  auto end = std::chrono::steady_clock::now() + load.vitals_for;
+  asio::steady_timer timer(load.loop, load.vitals_period * index / load.count);
+  auto end = std::chrono::steady_clock::now() + load.stays_for;
   const std::string key = keys::vitals(node_name(index));
   Vitals vitals;
   for (int local_rank = 0; local_rank < 8; ++local_rank) {
@@ -104,8 +106,15 @@ asio::awaitable<void> say_vitals(Load& load, int index) {
     std::string text = encode(vitals);
     auto set = co_await client.set(key, std::move(text));
     if (!set) co_return note(load, to_string(set.error()));
-    timer.expires_at(timer.expiry() + kPeriod);
+    timer.expires_at(timer.expiry() + load.vitals_period);
   }
+  ++load.done;
+}
+
+asio::awaitable<void> stay(Load& load, int index) {
+  if (load.vitals_period.count() > 0) co_return co_await say_vitals(load, index);
+  asio::steady_timer timer(load.loop, load.stays_for);
+  co_await timer.async_wait(asio::use_awaitable);
   ++load.done;
 }
 
@@ -153,13 +162,14 @@ double run(Load& load, asio::awaitable<void> (*step)(Load&, int)) {
 
 int main(int argc, char** argv) {
   Load load;
-  if (argc == 3 || argc == 4) {
-    if (argc == 4) load.vitals_for = std::chrono::seconds(std::atoi(argv[3]));
+  if (argc >= 3 && argc <= 5) {
+    if (argc > 3) load.stays_for = std::chrono::seconds(std::atoi(argv[3]));
+    if (argc > 4) load.vitals_period = std::chrono::seconds(std::atoi(argv[4]));
     load.port = static_cast<std::uint16_t>(std::atoi(argv[1]));
     load.count = std::atoi(argv[2]);
   }
   if (load.port == 0 || load.count < 1) {
-    std::fprintf(stderr, "usage: rendezvous_load PORT NODES [SECONDS]\n");
+    std::fprintf(stderr, "usage: rendezvous_load PORT NODES [SECONDS [PERIOD]]\n");
     return 2;
   }
   if (const char* text = std::getenv("DDPRUN_SECRET")) {
@@ -176,7 +186,8 @@ int main(int argc, char** argv) {
   if (load.failed > 0) return 1;
   double formed_ms = run(load, join);
   if (load.failed > 0) return 1;
-  if (load.vitals_for > std::chrono::seconds(0)) run(load, say_vitals);
-  if (load.failed > 0) return 1;
   std::printf("%.1f %.1f %zu\n", connected_ms, formed_ms, load.bytes);
+  std::fflush(stdout);
+  if (load.stays_for > std::chrono::seconds(0)) run(load, stay);
+  return load.failed > 0 ? 1 : 0;
 }
