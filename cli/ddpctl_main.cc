@@ -5,8 +5,8 @@
 //   ddpctl status|nodes|ranks|waits|report|watch [--run ID] [--json] [ENDPOINT]
 //   ddpctl explain [--run ID] [--json] [ENDPOINT|LOGDIR]
 //   ddpctl stacks [--run ID] [--rank N] [--json] [ENDPOINT]
-//   ddpctl timeline [--run ID] [--output FILE] ENDPOINT|LOGDIR
-//   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] ENDPOINT|LOGDIR...
+//   ddpctl timeline [--run ID] [--output FILE] [ENDPOINT|LOGDIR]
+//   ddpctl bundle [--run ID] [-o FILE] [--max-size SIZE] [ENDPOINT|LOGDIR...]
 //   ddpctl bundle --show FILE
 //   ddpctl ckpt ls|verify|show DIR
 //   ddpctl ckpt convert [--format safetensors|pt] FROM TO
@@ -122,7 +122,8 @@ void add_bundle(CLI::App& app, Arguments& arguments, Commands& commands) {
   command
       ->add_option("TARGET", bundle.targets,
                    "A log folder, or where the nodes meet (HOST[:PORT]), which are then asked for "
-                   "theirs; or several of them")
+                   "theirs; or several of them (default: where this user's only run on this "
+                   "machine shows itself)")
       ->type_name("");
   command->add_option("--run", arguments.question.run, "Which run, where several meet")
       ->type_name("ID");
@@ -146,8 +147,8 @@ void add_timeline(CLI::App& app, Arguments& arguments, Commands& commands) {
       "timeline", "What has happened to a run, for ui.perfetto.dev or chrome://tracing");
   command
       ->add_option("ENDPOINT", arguments.question.endpoint,
-                   "Where the nodes meet, HOST[:PORT], or the log folder of the node that hosts")
-      ->required()
+                   "Where the nodes meet, HOST[:PORT], or the log folder of the node that hosts "
+                   "(default: where this user's only run on this machine shows itself)")
       ->type_name("");
   command->add_option("--run", arguments.question.run, "Of this run (default: the only one)")
       ->type_name("ID");
@@ -239,6 +240,17 @@ ddprun::Result<ddprun::cli::StatusQuestion> with_endpoint(ddprun::cli::StatusQue
   return question;
 }
 
+// Likewise, where it names no target.
+ddprun::Result<void> make_bundle(ddprun::cli::BundleQuestion bundle,
+                                 const ddprun::cli::StatusQuestion& question) {
+  if (bundle.targets.empty() && bundle.show.empty()) {
+    ddprun::Result<std::string> found = ddprun::cli::own_endpoint(question);
+    if (!found) return found.error();
+    bundle.targets.push_back(std::move(*found));
+  }
+  return ddprun::cli::make_bundle(bundle, question, std::cout);
+}
+
 // Does what was asked; returns the exit code.
 int run(const Commands& commands, const Arguments& arguments) {
   using namespace ddprun;
@@ -249,14 +261,16 @@ int run(const Commands& commands, const Arguments& arguments) {
   if (*commands.list) done = of(cli::list_checkpoints(arguments.path, std::cout));
   if (*commands.verify) done = cli::verify_checkpoints(arguments.path, std::cout);
   if (*commands.show) done = of(cli::show_checkpoint(arguments.path, std::cout));
-  if (*commands.timeline)
-    done = of(cli::show_timeline(arguments.question, arguments.output, std::cout));
+  if (*commands.timeline) {
+    Result<cli::StatusQuestion> question = with_endpoint(arguments.question);
+    done = question ? of(cli::show_timeline(*question, arguments.output, std::cout))
+                    : question.error();
+  }
   if (*commands.page_token) done = of(print_page_token(arguments.path));
   if (*commands.convert) {
     done = of(cli::convert_checkpoint(arguments.path, arguments.to, arguments.format, std::cout));
   }
-  if (*commands.bundle)
-    done = of(cli::make_bundle(arguments.bundle, arguments.question, std::cout));
+  if (*commands.bundle) done = of(make_bundle(arguments.bundle, arguments.question));
   for (const auto& [command, show] : commands.about_runs) {
     if (!*command) continue;
     Result<cli::StatusQuestion> question = with_endpoint(arguments.question);

@@ -100,7 +100,7 @@ class BundleTest(BundleCase):
     def test_wrong_questions_are_one_line_and_leave_no_file(self):
         run = self.log_folder()
         for arguments, code, words in (
-                ((), 2, "name a log folder, or where the nodes meet"),
+                (("--run=none-such",), 2, "no run 'none-such' of this user shows itself on this machine; name where"),
                 ((self.path / "none",), 2, "is no folder, and no place where nodes meet"),
                 ((f"127.0.0.1:{self.port}",), 1, r"connect to \S+: Connection refused"),
                 ((run, self.path), 2, r"has no logs of a run \(attempt_0 or report.json\): name the folder"),

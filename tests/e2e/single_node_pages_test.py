@@ -152,6 +152,10 @@ class SingleNodePagesTest(SingleNodeCase):
         self.assertEqual(json.loads(self.ddpctl("ranks", "--json", f"--run={name}"))[0]["run"], name)
         self.assertRegex(self.ddpctl("status", "--run=none-such", code=2),
                          "^ddpctl: no run 'none-such' of this user shows itself on this machine; name where it does")
+        self.assertIn('"round 0"', self.ddpctl("timeline", f"--run={name}"))
+        bundle = self.path / "own.tar.gz"
+        self.assertRegex(self.ddpctl("bundle", f"--run={name}", "-o", str(bundle)), rf"^{bundle}: \d+ files, ")
+        self.assertRegex(self.ddpctl("bundle", "--show", str(bundle)), r"(?m) run/timeline.json$")
         other = self.node("--standalone", "--nproc-per-node=1", backend="static")
         other.says(" page=")
         said = self.ddpctl("status", code=2)  # other tests may have runs, too
