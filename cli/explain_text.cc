@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <limits>
 
 #include "cli/json_fields.h"
+#include "rendezvous/decide/failure.h"
 #include "store/base/count.h"
 
 namespace ddprun::cli {
@@ -164,25 +166,25 @@ void add_since(const Json& run, const Turn& turn, Lines& lines) {
     lines.push_back("since then: " + waits);
 }
 
-// "rank 1 (node2, pid 7) did not come to all_reduce: it sleeps in load (data.py:40)"; empty: nobody
-// is suspected.
-std::string suspects_text(const Json& failure) {
-  std::string line;
-  std::string waited_in = text(failure, "waited_in");
-  for (const Json& suspect : field(failure, "suspects")) {
-    std::string where = text(suspect, "node");
-    if (number(suspect, "pid"))
-      where += (where.empty() ? "pid " : ", pid ") + std::to_string(count(suspect, "pid"));
-    line += (line.empty() ? "rank " : "; rank ") + std::to_string(count(suspect, "rank")) +
-            (where.empty() ? "" : " (" + where + ")") +
-            (is_set(suspect, "has_come") ? " did not come to " : " never reached ") +
-            (waited_in.empty() ? "what the others waited for" : waited_in);
-    if (std::string doing = text(suspect, "doing"); !doing.empty()) line += ": it " + doing;
+int whole(const Json& json, const char* name) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::clamp<std::int64_t>(count(json, name), 0, kMost));
+}
+
+// "rank 1 (node2, pid 7) did not come to all_reduce: it sleeps in load (data.py:40)", of a failure
+// of report.json; empty: nobody is suspected.
+std::string suspects_text(const Json& json) {
+  rendezvous::Failure failure{.waited_in = text(json, "waited_in"),
+                              .suspect_count = whole(json, "suspect_count")};
+  if (failure.waited_in.empty()) failure.waited_in = "what the others waited for";
+  for (const Json& suspect : field(json, "suspects")) {
+    failure.suspects.push_back({.rank = whole(suspect, "rank"),
+                                .pid = whole(suspect, "pid"),
+                                .node = text(suspect, "node"),
+                                .has_come = is_set(suspect, "has_come"),
+                                .doing = text(suspect, "doing")});
   }
-  auto more = count(failure, "suspect_count") -
-              static_cast<std::int64_t>(field(failure, "suspects").size());
-  return line +
-         (more > 0 && !line.empty() ? "; " + count_of(more, "other rank") + " likewise" : "");
+  return failure.suspects.empty() ? "" : rendezvous::describe_suspects(failure);
 }
 
 // With who is suspected, and its last words.

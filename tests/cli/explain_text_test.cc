@@ -164,16 +164,14 @@ TEST_SUITE("cli/explain_text") {
           {"training", 100.0},
           {"restarts", {{{"cause", "OOM"}, {"node", "b"}, {"count", 1}, {"cost", 4.0}}}}}}};
     run_of(Json::array());  // sets the time zone
-    CHECK(
-        explain_report_lines(report, "/logs/report.json") ==
-        Lines{
-            "job: over, with exit code 82, after 3 min 20 s, 50.0 % of it training",
-            "why: rank 1 (b, pid 7) did not come to all_reduce: it sleeps; 1 other rank likewise; "
-            "so rank 0 on a exited with code 1: RuntimeError: Timed out",
-            "when: 01:01:40.250", "its logs: /logs/attempt_1/0", "1 restart: 1 x OOM on b (4.0 s)",
-            "failures before, each followed by a restart:",
-            "  01:00:00.000  attempt 0: rank 2 on b was killed by SIGKILL: out of memory",
-            "next: look there", "by /logs/report.json of a; other nodes have their own"});
+    CHECK(explain_report_lines(report, "/logs/report.json") ==
+          Lines{"job: over, with exit code 82, after 3 min 20 s, 50.0 % of it training",
+                "why: rank 1 (b, pid 7) did not come to all_reduce: it sleeps; 1 more; "
+                "so rank 0 on a exited with code 1: RuntimeError: Timed out",
+                "when: 01:01:40.250", "its logs: /logs/attempt_1/0",
+                "1 restart: 1 x OOM on b (4.0 s)", "failures before, each followed by a restart:",
+                "  01:00:00.000  attempt 0: rank 2 on b was killed by SIGKILL: out of memory",
+                "next: look there", "by /logs/report.json of a; other nodes have their own"});
   }
 
   TEST_CASE("a report is at most fifteen lines, and says what ended a run without a failure") {
