@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The queue that this process reads, when clients fill it faster than it is read: each client's next
-// push waits for its turn, so that a flood delays only the machine that sends it.
+// The queue that this process reads, when clients fill it faster than it is read: each client's
+// next push waits for its turn, so that a flood delays only the machine that sends it.
 #include <utility>
 
 #include "store/clock.h"

@@ -23,8 +23,8 @@ class HostTurns {
   // One more who waits, behind those of its own host.
   Number add(const std::string& host);
 
-  // The client whose turn it is, which waits no longer; nothing where none waits.  Of one host it is
-  // the one that came first.
+  // The client whose turn it is, which waits no longer; nothing where none waits.  Of one host it
+  // is the one that came first.
   std::optional<Number> next();
 
   bool empty() const { return waiting_.empty(); }

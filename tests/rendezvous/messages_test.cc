@@ -106,7 +106,7 @@ std::vector<Message> messages() {
            .settings = {.endpoints = {{"d1", 1}, {"d2", 2}}},
            .endpoint = 1,
            .unreached = 1},
-request::Join{.host = "h", .address = "a", .gives_bundle = true, .says_up = true},
+           request::Join{.host = "h", .address = "a", .gives_bundle = true, .says_up = true},
            request::Left{.why = "was stopped by SIGTERM", .loss = LossKind::Left},
            request::Resume{.join = {.host = "h", .address = "a"},
            .workers = Workers::Stopping,
