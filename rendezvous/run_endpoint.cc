@@ -51,6 +51,14 @@ RunEndpoint::RunEndpoint(asio::any_io_executor executor, NetworkConfig config, P
                          .security = security_,
                          .search_ends = parts_.search_ends,
                          .log = parts_.log}),
+      hosts_(executor,
+             {.config = config_,
+              .security = security_,
+              .log = parts_.log,
+              .failed = parts_.host_failed,
+              .formed = parts_.formed,
+              .look_back = [this](Host& host,
+                                  Endpoint at) { return knock_from(host, std::move(at)); }}),
       at_store_(executor, {.host = config_.member.node.host,
                            .is_static = config_.member.node.settings.master.has_value(),
                            .log = parts_.log,
@@ -81,21 +89,21 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach(const Place& place) {
   if (!prepared) co_return prepared.error();
   if (!place.at && registered_) co_return co_await reach_registered(place);
   if (!place.at) co_return co_await reach_endpoint(place.may_host);
-  if (place.stand_in != 0 && !stand_in_) {
+  if (place.stand_in != 0 && hosts_.standing_in() == nullptr) {
     auto opened = co_await stand_in(*place.at, place.stand_in);
     if (!opened) co_return opened.error();
   }
-  here_ = own_host(place.at);
+  hosts_.use(hosts_.at(place.at));
   co_return co_await meet_in_time(*place.at, place.of);
 }
 
 store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
-  if (may_host && !host_) {
+  if (may_host && hosts_.at_endpoint() == nullptr) {
     auto hosting = co_await host_if_possible();
     if (!hosting) co_return hosting.error();
   }
-  here_ = host_.get();
-  if (!host_ && !config_.other_ports.empty()) {
+  hosts_.use(hosts_.at_endpoint());
+  if (hosts_.in_use() == nullptr && !config_.other_ports.empty()) {
     auto found = co_await dialer_.find_port();
     if (!found) co_return found.error();
   }
@@ -104,8 +112,8 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach_endpoint(bool may_host) {
 
 // A node of a round goes back to the host that it had, whatever stands in the registry meanwhile.
 store::Async<RunEndpoint::Contact> RunEndpoint::reach_registered(const Place& place) {
-  if (stand_in_ && here_ == stand_in_.get()) co_return co_await meet_in_time(stand_in_at_);
-  here_ = nullptr;
+  if (hosts_.uses_stand_in()) co_return co_await meet_in_time(own_place());
+  hosts_.use(nullptr);
   if (place.is_back && registered_at_) co_return co_await meet_in_time(*registered_at_);
   registered_at_.reset();
   const host_search::Searcher searcher{.node = config_.member.name,
@@ -132,7 +140,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::reach_registered(const Place& pl
     if (!claimed) co_return claimed.error();
     if (!*claimed) continue;
     search_ = {};
-    co_return co_await meet_in_time(stand_in_at_);
+    co_return co_await meet_in_time(own_place());
   }
   co_return Error{Errc::Closed, "other nodes take the host's place again and again"};
 }
@@ -158,21 +166,21 @@ store::Async<bool> RunEndpoint::host_by_claim(std::uint64_t generation) {
   bool is_ours = newest && newest->node == config_.member.name;
   if (!is_ours) {
     registered_->leave();
-    co_await drop_opening();
+    co_await hosts_.drop_opening();
     if (!claimed) co_return claimed.error();
     if (*claimed && !newest) co_return newest.error();
     co_return false;
   }
   if (newest->file && newest->file->run == config_.member.run) {
     std::vector<RunFile> files(1, *newest->file);
-    opening_->take_over(std::move(files));
+    hosts_.take_over(std::move(files));
   }
-  auto opened = co_await open_stand_in(at);
+  auto opened = co_await hosts_.open_stand_in();
   if (!opened) {
     registered_->leave();
     co_return opened.error();
   }
-  here_ = stand_in_.get();
+  hosts_.use(hosts_.standing_in());
   registered_at_ = at;
   parts_.log("this node hosts the run at " + to_string(at) + ", written down in " +
              registered_->name());
@@ -183,10 +191,7 @@ store::Async<bool> RunEndpoint::host_by_claim(std::uint64_t generation) {
 void RunEndpoint::superseded() {
   parts_.log("another node hosts the run by " + registered_->name() + "; joining it there");
   registered_->leave();
-  if (!stand_in_) return opening_->close();
-  if (here_ == stand_in_.get()) here_ = nullptr;
-  stand_in_->close();
-  closed_.push_back(std::move(stand_in_));
+  hosts_.close_stand_in();
 }
 
 // A registry that stands still does not hold up the search either.
@@ -202,7 +207,7 @@ store::Async<HostEntry> RunEndpoint::newest_in_time() {
 // whole time for each of its answers, since it may be far away.
 store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at, std::string of) {
   using namespace asio::experimental::awaitable_operators;
-  if (here_ != nullptr || dialer_.deadline() == MonoTime::max())
+  if (hosts_.in_use() != nullptr || dialer_.deadline() == MonoTime::max())
     co_return co_await meet(std::move(at), std::move(of));
   const std::string name = to_string(at);
   auto outcome = co_await (meet(std::move(at), std::move(of)) || dialer_.until_deadline());
@@ -211,7 +216,7 @@ store::Async<RunEndpoint::Contact> RunEndpoint::meet_in_time(Endpoint at, std::s
 }
 
 store::Async<std::unique_ptr<store::Client>> RunEndpoint::connect(Endpoint at) {
-  if (here_ != nullptr) co_return co_await here_->connect();
+  if (hosts_.in_use() != nullptr) co_return co_await hosts_.in_use()->connect();
   co_return co_await dialer_.connect(std::move(at));
 }
 
@@ -253,8 +258,8 @@ Result<void> RunEndpoint::check_for_several(const std::string& record) const {
 
 std::vector<CoordinatorService*> RunEndpoint::coordinators() {
   std::vector<CoordinatorService*> all;
-  for (Host* host : {host_.get(), stand_in_.get()}) {
-    if (host != nullptr && host->coordinator() != nullptr) all.push_back(host->coordinator());
+  for (Host* host : hosts_.open_ones()) {
+    if (host->coordinator() != nullptr) all.push_back(host->coordinator());
   }
   if (at_store_.service() != nullptr) all.push_back(at_store_.service());
   return all;
@@ -268,44 +273,22 @@ std::string RunEndpoint::name_of(const std::optional<Endpoint>& place) const {
 }
 
 std::optional<MonoTime> RunEndpoint::heard_at() const {
-  if (here_ == nullptr) return std::nullopt;
-  return here_->coordinator()->heard_at(config_.member.run);
-}
-
-// The one there, if it is of this process.
-Host* RunEndpoint::own_host(const std::optional<Endpoint>& at) const {
-  if (stand_in_ && at == stand_in_at_) return stand_in_.get();
-  return !at || at == config_.endpoint ? host_.get() : nullptr;
-}
-
-// As the other nodes know it.
-Endpoint RunEndpoint::place_of(const Host& host) const {
-  return &host == stand_in_.get() ? stand_in_at_ : config_.endpoint;
-}
-
-bool RunEndpoint::is_hosted(const Host* host) const {
-  return host != nullptr && (host == host_.get() || host == stand_in_.get());
+  if (!is_hosting()) return std::nullopt;
+  return hosts_.in_use()->coordinator()->heard_at(config_.member.run);
 }
 
 void RunEndpoint::close_if_left() {
   if (!is_left()) return;
   if (registered_) registered_->leave();
-  stand_in_->close();
-  closed_.push_back(std::move(stand_in_));
+  hosts_.close_stand_in();
 }
 
 asio::awaitable<void> RunEndpoint::knock(std::optional<Endpoint> place) {
-  if (here_ != nullptr) co_await knock_from(*here_, std::move(place));
-}
-
-asio::awaitable<void> RunEndpoint::look_back(std::unique_ptr<Host> RunEndpoint::*which,
-                                             Endpoint place) {
-  Host* host = (this->*which).get();
-  if (host != nullptr) co_await knock_from(*host, std::move(place));
+  if (is_hosting()) co_await knock_from(*hosts_.in_use(), std::move(place));
 }
 
 asio::awaitable<void> RunEndpoint::knock_from(Host& host, std::optional<Endpoint> place) {
-  const Endpoint from = place_of(host);
+  const Endpoint from = hosts_.place_of(host);
   bool is_by_registry = !place && registered_;
   if (!is_by_registry && place.value_or(config_.endpoint) == from) co_return;
   // What was asked before the standstill says nothing of now.
@@ -316,12 +299,12 @@ asio::awaitable<void> RunEndpoint::knock_from(Host& host, std::optional<Endpoint
     auto newest = co_await registered_->newest();
     bool is_elsewhere = newest && newest->node != config_.member.name;
     if (is_elsewhere && !newest->is_over) place = newest->at;
-    if (is_elsewhere && here_ == &host) confirm_if_here(host);
+    if (is_elsewhere && hosts_.in_use() == &host) confirm_if_here(host);
     if (!place) co_return;
   }
   auto answer = co_await messenger_->ask(place, *host.coordinator(), from);
   // Meanwhile this node may host no more.
-  if (!is_hosted(&host)) co_return;
+  if (!hosts_.has(&host)) co_return;
   CoordinatorService& coordinator = *host.coordinator();
   bool is_unreached = !answer || answer->is_unreached;  // or another program answers there
   if (is_unreached && place) coordinator.unreached(config_.member.run, *place);
@@ -341,10 +324,7 @@ asio::awaitable<void> RunEndpoint::tell(std::vector<std::optional<Endpoint>> pla
 }
 
 void RunEndpoint::host_leaves(const std::string& why, int signal) {
-  leave_ = {why, signal};
-  for (Host* host : {host_.get(), stand_in_.get()}) {
-    if (host != nullptr) host->coordinator()->host_leaves(why, signal);
-  }
+  hosts_.leave(why, signal);
 }
 
 bool RunEndpoint::leaves_to_others() {
@@ -360,24 +340,18 @@ asio::awaitable<void> RunEndpoint::give_up() {
 }
 
 asio::awaitable<void> RunEndpoint::settle_files() {
-  if (host_) co_await host_->settle_files();
-  if (stand_in_) co_await stand_in_->settle_files();
+  co_await hosts_.settle_files();
 }
 
 void RunEndpoint::close() {
   if (registered_) registered_->close();
   at_store_.close();
-  for (auto* host : {&host_, &opening_, &stand_in_}) {
-    if (*host) (*host)->close();
-  }
+  hosts_.close();
 }
 
 asio::awaitable<void> RunEndpoint::stop() {
   co_await at_store_.stop();
-  if (host_) co_await host_->stop();
-  if (opening_) co_await opening_->stop();
-  if (stand_in_) co_await stand_in_->stop();
-  for (auto& host : closed_) co_await host->stop();
+  co_await hosts_.stop();
   if (registered_) co_await registered_->stop();
 }
 
@@ -402,45 +376,9 @@ store::Async<bool> RunEndpoint::host_if_possible() {
     }
     co_return listening.error();
   }
-  say_exposure((*listening)->endpoint());
-  auto opened = co_await open_host(std::move(*listening));
+  auto opened = co_await hosts_.open_at_endpoint(std::move(*listening), parts_.run_files);
   if (!opened) co_return opened.error();
   co_return true;
-}
-
-void RunEndpoint::say_exposure(const Endpoint& listening) {
-  std::string exposure = security_.exposure(listening);
-  // Once, though a node that stands in opens its port again and again.
-  if (!exposure.empty() && !std::exchange(has_said_exposure_, true)) parts_.log(exposure);
-}
-
-// `which`: what is to become of it.
-HostConfig RunEndpoint::host_config(std::unique_ptr<Host> RunEndpoint::*which) {
-  HostConfig hosting;
-  hosting.name = config_.member.node.host;
-  if (config_.may_stand_in) hosting.node = config_.member.name;
-  hosting.on_own_round = parts_.formed;
-  hosting.log = parts_.log;
-  hosting.trace = [this](const std::string& run, const TraceEvent& event) {
-    if (trace_ && run == config_.member.run) trace_(event);
-  };
-  hosting.look_back = [this, which](Endpoint place) { return look_back(which, std::move(place)); };
-  hosting.on_failed = [this, which](const std::string& why) { failed(this->*which, why); };
-  return hosting;
-}
-
-// One that the run has left is of no more use: it opens anew if the run comes back to it.
-void RunEndpoint::failed(std::unique_ptr<Host>& host, const std::string& why) {
-  bool is_left = host && host.get() != here_;
-  if (!is_left) return parts_.host_failed(why);
-  parts_.log("this node hosted the run before, and what was left of that has failed: " + why);
-  closed_.push_back(std::move(host));
-}
-
-asio::awaitable<void> RunEndpoint::drop_opening() {
-  opening_->close();
-  co_await opening_->stop();
-  opening_.reset();
 }
 
 // Listens at this node's own port: what comes waits until it is opened.
@@ -451,12 +389,9 @@ Result<void> RunEndpoint::prepare_stand_in(const Endpoint& at, std::uint64_t ord
   auto serving = store::Server::serve(executor_, std::move(*socket),
                                       server_config_of(config_, security_, parts_.log));
   if (!serving) return serving.error();
-  HostConfig hosting = host_config(&RunEndpoint::stand_in_);
-  hosting.order = order;
-  if (registered_) {
-    hosting.run_file_elsewhere = files_by_registry(at, is_claimed);
-  }
-  opening_ = std::make_unique<Host>(executor_, std::move(*serving), std::move(hosting));
+  std::optional<HostConfig::Elsewhere> files;
+  if (registered_) files = files_by_registry(at, is_claimed);
+  hosts_.prepare_stand_in(std::move(*serving), at, order, std::move(files));
   return {};
 }
 
@@ -477,52 +412,12 @@ HostConfig::Elsewhere RunEndpoint::files_by_registry(const Endpoint& at, bool is
   return files;
 }
 
-// Lets those in who come; what this node knows of the run, its member brings there.
-store::Async<void> RunEndpoint::open_stand_in(const Endpoint& at) {
-  auto opened = co_await opening_->open();
-  if (opened && !opening_->is_open()) opened = Error{Errc::Closed, "this node hosts no more"};
-  if (!opened) {
-    co_await drop_opening();
-    co_return opened;
-  }
-  stand_in_ = std::move(opening_);
-  stand_in_at_ = at;
-  say_exposure(stand_in_->endpoint());
-  if (leave_) stand_in_->coordinator()->host_leaves(leave_->why, leave_->signal);
-  co_return opened;
-}
-
 store::Async<void> RunEndpoint::stand_in(const Endpoint& at, std::uint64_t number) {
   auto prepared = prepare_stand_in(at, number, false);
   if (!prepared) co_return prepared;
-  auto opened = co_await open_stand_in(at);
+  auto opened = co_await hosts_.open_stand_in();
   if (opened)
     parts_.log("this node hosts the run at " + to_string(at) + " if enough of its nodes come");
-  co_return opened;
-}
-
-// This node may be told to stop meanwhile, or at its end.
-store::Async<void> RunEndpoint::open_host(std::unique_ptr<store::Server> server) {
-  HostConfig hosting = host_config(&RunEndpoint::host_);
-  hosting.run_files = parts_.run_files;
-  opening_ = std::make_unique<Host>(executor_, std::move(server), std::move(hosting));
-  opening_->guard_common_namespace(config_.worker_store);
-  std::string only_run = config_.expected_nodes > 0 ? config_.member.run : "";
-  auto opened = co_await opening_->open(std::move(only_run));
-  if (opened && !config_.other_ports.empty()) {
-    auto client = co_await opening_->connect();
-    if (client) {
-      opened = co_await (*client)->set(keys::home(config_.member.run), "");
-    } else {
-      opened = client.error();
-    }
-  }
-  if (!opened) {
-    co_await drop_opening();
-    co_return opened;
-  }
-  host_ = std::move(opening_);
-  if (leave_) host_->coordinator()->host_leaves(leave_->why, leave_->signal);
   co_return opened;
 }
 
@@ -543,20 +438,21 @@ Result<std::unique_ptr<store::Server>> RunEndpoint::listen() {
 }
 
 Endpoint RunEndpoint::from_here(const store::Client& client) const {
-  if (here_ == nullptr) {
+  if (!is_hosting()) {
     asio::ip::tcp::endpoint address = client.remote();
     return {.host = address.address().to_string(), .port = address.port()};
   }
   std::string host = config_.endpoint.host == "::1" ? "::1" : "127.0.0.1";
-  return {.host = config_.bind.empty() ? host : config_.bind, .port = place_of(*here_).port};
+  return {.host = config_.bind.empty() ? host : config_.bind,
+          .port = hosts_.place_of(*hosts_.in_use()).port};
 }
 
 // By the endpoint's name the others reach this machine, if it hosts there; by the address that they
 // know, if it stands in; else by the one from which it reaches the host.
 std::string RunEndpoint::own_address(const store::Client& client) const {
   const std::string& endpoint = config_.endpoint.host;
-  if (here_ != nullptr && here_ == stand_in_.get()) return stand_in_at_.host;
-  bool is_endpoints = is_loopback_host(endpoint) || here_ != nullptr;
+  if (hosts_.uses_stand_in()) return own_place().host;
+  bool is_endpoints = is_loopback_host(endpoint) || is_hosting();
   if (is_endpoints) return endpoint == "localhost" ? "127.0.0.1" : endpoint;
   const std::string& local = client.local_address();
   return is_loopback_host(local) ? endpoint : local;

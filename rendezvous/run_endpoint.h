@@ -23,6 +23,7 @@
 #include "rendezvous/host_messenger.h"
 #include "rendezvous/host_registry.h"
 #include "rendezvous/node_security.h"
+#include "rendezvous/own_hosts.h"
 #include "rendezvous/registered_host.h"
 #include "rendezvous/stand_in_port.h"
 #include "rendezvous/store_coordinator.h"
@@ -77,10 +78,10 @@ class RunEndpoint {
   // The port on which this node would host the run; 0: on none.
   std::uint16_t stand_in_port() const { return port_ ? port_->port() : 0; }
   // Whether the last contact is with a store of this process.
-  bool is_hosting() const { return here_ != nullptr; }
+  bool is_hosting() const { return hosts_.in_use() != nullptr; }
   bool uses_munge() const { return security_.uses_munge(); }
   // Gets what happens to the run, as its coordinator in this process sees it.
-  void trace_to(std::function<void(const TraceEvent&)> sink) { trace_ = std::move(sink); }
+  void trace_to(std::function<void(const TraceEvent&)> sink) { hosts_.trace_to(std::move(sink)); }
   // Those of this process.
   std::vector<CoordinatorService*> coordinators();
   // When enough nodes were last heard to see the coordinator of the last contact; nothing where it
@@ -88,7 +89,7 @@ class RunEndpoint {
   std::optional<MonoTime> heard_at() const;
 
   // Whether this node stands in, and its last contact is elsewhere.
-  bool is_left() const { return stand_in_ != nullptr && here_ != stand_in_.get(); }
+  bool is_left() const { return hosts_.has_left_stand_in(); }
   // Then what it hosts there is closed; it may stand in again later.
   void close_if_left();
 
@@ -134,47 +135,27 @@ class RunEndpoint {
   void confirm_if_here(Host& host);
   HostConfig::Elsewhere files_by_registry(const Endpoint& at, bool is_claimed);
   store::Async<bool> host_if_possible();
-  store::Async<void> open_host(std::unique_ptr<store::Server> server);
   Result<void> prepare_stand_in(const Endpoint& at, std::uint64_t order, bool is_claimed);
-  store::Async<void> open_stand_in(const Endpoint& at);
   store::Async<void> stand_in(const Endpoint& at, std::uint64_t number);
-  Host* own_host(const std::optional<Endpoint>& at) const;
-  Endpoint place_of(const Host& host) const;
-  bool is_hosted(const Host* host) const;
+  // Where this node stands in, as the others know it.
+  Endpoint own_place() const { return hosts_.place_of(*hosts_.standing_in()); }
   boost::asio::awaitable<void> knock_from(Host& host, std::optional<Endpoint> place);
-  boost::asio::awaitable<void> look_back(std::unique_ptr<Host> RunEndpoint::*which, Endpoint place);
-  HostConfig host_config(std::unique_ptr<Host> RunEndpoint::*which);
-  void failed(std::unique_ptr<Host>& host, const std::string& why);
-  void say_exposure(const Endpoint& listening);
   Result<std::unique_ptr<store::Server>> listen();
   store::Async<std::unique_ptr<store::Client>> connect(Endpoint at);
-  boost::asio::awaitable<void> drop_opening();
 
   boost::asio::any_io_executor executor_;
   NetworkConfig config_;
-  std::function<void(const TraceEvent&)> trace_;
   Parts parts_;
   NodeSecurity security_;
   Dialer dialer_;
-  std::unique_ptr<Host> host_;
-  std::unique_ptr<Host> opening_;  // to be host_ once it lets nodes in
+  OwnHosts hosts_;
   std::optional<StandInPort> port_;
-  std::unique_ptr<Host> stand_in_;
-  std::vector<std::unique_ptr<Host>> closed_;  // and their last handlers still run
-  Endpoint stand_in_at_;                       // as the other nodes know it
   std::unique_ptr<RegisteredHost> registered_;
   std::unique_ptr<HostMessenger> messenger_;  // never nullptr
   host_search::State search_;
   std::optional<Endpoint> registered_at_;  // where the host was found by the registry last
-  Host* here_ = nullptr;                   // of the last contact, if it is of this process
-  bool has_said_exposure_ = false;
-  std::set<std::string> knocks_at_;  // where an answer is waited for
-  StoreCoordinator at_store_;        // of another program
-  struct Leave {
-    std::string why;
-    int signal = 0;
-  };
-  std::optional<Leave> leave_;
+  std::set<std::string> knocks_at_;        // where an answer is waited for
+  StoreCoordinator at_store_;              // of another program
 };
 
 }  // namespace ddprun::rendezvous
