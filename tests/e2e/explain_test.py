@@ -94,7 +94,7 @@ class ExplainTest(PagesCase):
         self.until_round("0/2", "1/2")
         os.kill(second.process.pid, signal.SIGKILL)
         second.process.wait()
-        text = self.until_explained("a node left or was lost, which costs no restart")
+        text = self.until_explained("a node was lost, which costs no restart")
         self.assertRegex(text, r"why: .*was lost \(its agent, pid \d+, was killed\)")
         self.until_explained("began")
         since = len(self.started)
@@ -127,7 +127,7 @@ class ExplainTest(PagesCase):
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         self.addCleanup(lambda: [end_process(pid) for pid in stopped])
-        text = self.until_explained("a node left or was lost, which costs no restart")
+        text = self.until_explained("a node was lost, which costs no restart")
         self.assertRegex(text, r"why: \S+ was lost \(.*\)")
         self.until_round("0/1", since=since)
         text = self.until_explained("round 1 began")

@@ -241,6 +241,7 @@ class MembershipTest(NodesCase):
         self.assertTrue(all("restart 0 " in line for line in lines), "a lost node costs no restart")
         self.assertIn("was lost", nodes[0].log)
         self.assert_all_succeed(nodes[0], spare)
+        self.assertRegex(nodes[0].log, r"; 1 restart cost .* \(1 lost node\)\n")
 
     def test_survivors_of_a_killed_agent_go_on_and_nothing_of_it_lives_on(self):
         nodes = [self.node("--nnodes=1:3", QUICK) for _ in range(3)]
@@ -292,6 +293,7 @@ class MembershipTest(NodesCase):
         self.until_round("0 0/1", since=before)
         self.assertRegex(nodes[0].log, r"was stopped by SIGTERM; stopping 1 worker")
         self.assert_all_succeed(nodes[0])
+        self.assertRegex(nodes[0].log, r"; 1 restart cost .* \(1 departed node\)\n")
 
     def saves_after_a_signal_to(self, *who):
         command = ("--no-python", sys.executable, "-c", SAVES_LATE)
