@@ -40,8 +40,10 @@ at::Device gpu(int number) {
 
 // Other tests of this process seed all of them alike.
 void seed_apart(const std::vector<at::Device>& devices) {
-  for (std::size_t i = 0; i < devices.size(); ++i)
-    at::globalContext().defaultGenerator(devices[i]).set_current_seed(i + 1);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    at::Generator generator = at::globalContext().defaultGenerator(devices[i]);
+    generator.set_current_seed(i + 1);
+  }
 }
 
 std::vector<at::Tensor> draw(const std::vector<at::Device>& devices) {
