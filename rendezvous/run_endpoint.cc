@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <utility>
 
 #include "rendezvous/decide/messages.h"
@@ -20,6 +21,9 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr int kClaims = 5;  // in one attempt to reach the host
+
+// Who knocks here says where this host is to look; a flood of that is not to be one of connections.
+constexpr std::size_t kMostKnocks = 64;  // at one time
 
 // A place is asked once at a time, also where who asks is ended meanwhile.
 class UnderWay {
@@ -293,6 +297,7 @@ asio::awaitable<void> RunEndpoint::knock_from(Host& host, std::optional<Endpoint
   if (!is_by_registry && place.value_or(config_.endpoint) == from) co_return;
   // What was asked before the standstill says nothing of now.
   const bool asks = !place && !registered_ && host.coordinator()->is_in_doubt(config_.member.run);
+  if (knocks_at_.size() >= kMostKnocks) co_return;
   const UnderWay under_way(knocks_at_, place ? to_string(*place) : "");
   if (!under_way.is_only_one()) co_return;
   if (is_by_registry) {
