@@ -264,9 +264,14 @@ Lines explain_lines(const Json& run) {
   Turn turn = last_turn(run);
   bool is_over = run.contains("exit_code");
   if (turn.stop.is_null() && !is_over) {
+    auto is_taking_over = [](const Json& event) { return text(event, "what") == "took_over"; };
+    // What was before that, this host does not know.
+    const bool is_taken_over = std::ranges::any_of(turn.events, is_taking_over);
     lines.push_back(turn.round.is_null()
                         ? "no round has begun yet"
-                        : "nothing has stopped it yet: " + round_text(turn.round) + " began at " +
+                        : std::string("nothing has stopped it ") +
+                              (is_taken_over ? "since this host has it: " : "yet: ") +
+                              round_text(turn.round) + " began at " +
                               exact_clock_text(time_of(turn.round)) + ", with " +
                               size_text(turn.round));
   }

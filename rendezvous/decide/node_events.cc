@@ -42,7 +42,8 @@ void NodeEvents::add(Kind kind, const std::string& node, WallTime at, std::strin
 
 void NodeEvents::took_over(std::uint64_t round, WallTime at) {
   add(Kind::TookOver, "", at,
-      "the run has come here from another host, after round " + std::to_string(round));
+      "this host took the run over after round " + std::to_string(round) +
+          ": from another one, or from itself before it was started again");
 }
 
 void NodeEvents::heard(const Message& message, const coordinator::State* state, WallTime at) {

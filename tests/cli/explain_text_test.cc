@@ -47,6 +47,9 @@ TEST_SUITE("cli/explain_text") {
                                           "since then: waiting for nodes: 1 of 2 joined (a)"});
     CHECK(explain_lines(run_of({round_at(3600, 0)}))[1] ==
           "nothing has stopped it yet: round 0 began at 01:00:00.000, with 4 workers on 2 nodes");
+    CHECK(explain_lines(run_of({round_at(3600, 0)}, {event_at(3500, "took_over", "", "x")}))[1] ==
+          "nothing has stopped it since this host has it: round 0 began at 01:00:00.000, with 4 "
+          "workers on 2 nodes");
     CHECK(explain_lines(Json(nullptr)).size() == 2);
   }
 

@@ -91,10 +91,11 @@ TEST_SUITE("rendezvous/decide/node_events") {
     CHECK(book.lines().size() == NodeEvents::kKept);
   }
 
-  TEST_CASE("a run that has come from another host says so") {
+  TEST_CASE("a run that another host had, or this one before it was started again, says so") {
     Book book;
     book.events.took_over(4, WallTime(1s));
     CHECK(book.lines() ==
-          Lines{"took_over:  the run has come here from another host, after round 4"});
+          Lines{"took_over:  this host took the run over after round 4: from another one, or from "
+                "itself before it was started again"});
   }
 }
