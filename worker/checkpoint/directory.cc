@@ -299,8 +299,13 @@ std::vector<FoundCheckpoint> list_by_metric(const fs::path& directory, Best best
 }
 
 Result<void> prune_checkpoints(const fs::path& directory, const Retention& retention,
-                               const std::vector<fs::path>& written) {
+                               const std::vector<fs::path>& written,
+                               const std::vector<fs::path>& spared) {
   std::vector<FoundCheckpoint> found = list_checkpoints(directory);
+  auto is_spared = [&](const FoundCheckpoint& checkpoint) {
+    return std::find(spared.begin(), spared.end(), checkpoint.path) != spared.end();
+  };
+  std::erase_if(found, is_spared);
   // The later this process wrote a checkpoint, the higher; 0 for those of others.
   auto recency = [&](const FoundCheckpoint& checkpoint) {
     return written.rend() - std::find(written.rbegin(), written.rend(), checkpoint.path);
@@ -318,7 +323,8 @@ Result<void> prune_checkpoints(const fs::path& directory, const Retention& reten
   }
   fs::path best;
   if (retention.keep_best) {
-    const auto measured = list_by_metric(directory, *retention.keep_best);
+    std::vector<FoundCheckpoint> measured = list_by_metric(directory, *retention.keep_best);
+    std::erase_if(measured, is_spared);
     if (!measured.empty()) best = measured.front().path;
   }
   int complete = 0;

@@ -9,7 +9,9 @@
 // the file system cannot exchange two names, the checkpoint that is replaced waits under a hidden
 // name, and put_back_replaced() restores it if the new one never came.
 //
-// One run writes to a directory at a time, from one process.
+// One run writes to a directory at a time, from one process.  Where another one does nevertheless,
+// neither removes what the other has (other_runs.h), but they replace each other's of the same
+// step.
 #pragma once
 
 #include <cstdint>
@@ -95,10 +97,11 @@ struct Retention {
 // are the folders that this process has published, oldest first: the last one is the newest,
 // whatever its step, and those of this process come before all others.  Damaged checkpoints are not
 // counted.  Checkpoints with higher steps than the last one written are neither counted nor
-// removed.  With nothing written the highest step is the newest.  Fails with the first that cannot
-// be removed.
+// removed, nor are those that are `spared` (other_runs.h).  With nothing written the highest step
+// is the newest.  Fails with the first that cannot be removed.
 Result<void> prune_checkpoints(const std::filesystem::path& directory, const Retention& retention,
-                               const std::vector<std::filesystem::path>& written);
+                               const std::vector<std::filesystem::path>& written,
+                               const std::vector<std::filesystem::path>& spared = {});
 
 // Renames a damaged checkpoint to ".damaged-step-<number>", or to a name with a number after it
 // where that is taken.  Returns the new path.
