@@ -4,11 +4,16 @@
 #include <sys/stat.h>
 #include <torch/optim/schedulers/step_lr.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <iostream>
 #include <limits>
 #include <map>
+#include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "tests/ddp/models.h"
@@ -166,6 +171,89 @@ std::string refusal(
   return problems[0];
 }
 
+// The one rank of a run, as its agent starts it.
+ProcessGroup lone_rank(const StoreHost& host, const std::string& run_uuid, int round = 0) {
+  ddprun::worker::WorkerEnv env = env_of(0, 1, host.port());
+  env.run_uuid = run_uuid;
+  env.round = round;
+  return init_process_group({}, env);
+}
+
+// What is in a directory, "6 5 4 ".
+std::string steps_in(const fs::path& directory) {
+  std::string steps;
+  for (const FoundCheckpoint& found : list_checkpoints(directory)) {
+    steps += std::to_string(found.step) + " ";
+  }
+  return steps;
+}
+
+// A small training of one rank, or without a group.
+struct Small {
+  torch::nn::Linear net{2, 1};
+  Progress progress;
+  std::vector<std::string> notices;
+  Checkpointer checkpointer;
+
+  Small(const ProcessGroup& group, const std::string& directory, int keep_last)
+      : checkpointer(group, options(directory, keep_last)) {}
+  Small(const std::string& directory, int keep_last)
+      : checkpointer(options(directory, keep_last)) {}
+
+  TrainingState state() { return {.model = *net, .progress = &progress}; }
+  void save(std::int64_t step) {
+    progress.step = step;
+    checkpointer.save(state());
+    checkpointer.wait();
+  }
+  std::int64_t resume(std::optional<std::int64_t> step = std::nullopt) {
+    return checkpointer.resume(state(), {.step = step}).value().progress.step;
+  }
+
+ private:
+  CheckpointerOptions options(const std::string& directory, int keep_last) {
+    return {.directory = directory,
+            .keep_last = keep_last,
+            .notify = [this](const std::string& sentence) { notices.push_back(sentence); }};
+  }
+};
+
+// A layer that the ranks share, and a parameter and a buffer that each has of its own.
+struct PartlyOwnImpl : torch::nn::Module {
+  explicit PartlyOwnImpl(int rows) {
+    register_module("shared", shared);
+    own = register_parameter("own", torch::randn({rows, 3}));
+    seen = register_buffer("seen", torch::zeros({rows}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    seen += 1;
+    return torch::tanh(shared(x)).matmul(own.t());
+  }
+  torch::nn::Linear shared{4, 3};
+  torch::Tensor own;
+  torch::Tensor seen;
+};
+TORCH_MODULE(PartlyOwn);
+
+std::vector<PartlyOwn> partly_own(const std::vector<int>& rows) {
+  std::vector<PartlyOwn> nets;
+  for (int count : rows) nets.emplace_back(count);
+  return nets;
+}
+
+void train(PartlyOwn& net, ProcessGroup group, torch::optim::Optimizer& optimizer, int step) {
+  DistributedDataParallel<PartlyOwn> model(net, group, {.ignored = {"own", "seen"}});
+  for (int i = 0; i < 2; ++i) {
+    model.zero_grad();
+    model(inputs(group.rank(), step + i, {5, 4})).square().mean().backward();
+    optimizer.step();
+  }
+}
+
+bool are_same(const PartlyOwn& a, const PartlyOwn& b) {
+  return are_equal(a->parameters(), b->parameters()) && are_equal(a->buffers(), b->buffers());
+}
+
 }  // namespace
 
 TEST_SUITE("ddp/checkpoint/checkpointer") {
@@ -257,13 +345,14 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
           group,
           {.directory = directory.path(), .keep_last = 1, .notify = [](const std::string&) {}});
       expect(checkpointer.resume(program.state())->progress.step == 3, "it resumes from step 3");
-      program.train(1);
-      checkpointer.save(program.state());
-      checkpointer.wait();
+      for (int i = 0; i < 2; ++i) {  // the first removes nothing of another run
+        program.train(1);
+        checkpointer.save(program.state());
+      }
     });
     std::vector<FoundCheckpoint> found = list_checkpoints(directory.path());
     REQUIRE(found.size() == 1);
-    CHECK(found[0].step == 4);
+    CHECK(found[0].step == 5);
     CHECK(verify_checkpoint(found[0].path).has_value());
   }
 
@@ -419,6 +508,198 @@ TEST_SUITE("ddp/checkpoint/checkpointer") {
             run("a third run", 0);
           }).starts_with("resume: " + directory.path() + "/step-000000000003: "));
     CHECK(fs::exists(fs::path(directory.path()) / "step-000000000003"));  // not moved aside
+  }
+
+  TEST_CASE("a program that goes back to a step gets it, and a restart says why it does not") {
+    TempDir directory;
+    StoreHost host;
+    {
+      Small run(lone_rank(host, "run"), directory.path(), 9);
+      for (int step = 1; step <= 6; ++step) run.save(step);
+      CHECK(run.resume(3) == 3);
+      CHECK(run.notices.empty());
+      CHECK(problem_of([&] { run.resume(77); }) ==
+            "resume: " + directory.path() +
+                " has no checkpoint of step 77; it has those of 6, 5, 4, 3, 2, 1");
+      run.save(4);
+      REQUIRE(run.notices.size() == 1);  // or a crash would take it back to what it has left
+      CHECK(run.notices[0].find("has a checkpoint of step 6, ahead of this run's step 4") !=
+            std::string::npos);
+    }
+    for (std::int64_t step : {3, 77}) {
+      StoreHost next_host;
+      Small restart(lone_rank(next_host, "run", 1), directory.path(), 9);
+      CHECK(restart.resume(step) == 6);
+      REQUIRE(restart.notices.size() == 1);
+      CHECK(restart.notices[0] ==
+            "resume: goes on from step 6 and not from step " + std::to_string(step) +
+                ", which was asked for" + (step == 77 ? " and is not there" : "") +
+                ": this run has saved since, and a restart goes on from its own newest checkpoint");
+      CHECK(restart.resume(3) == 3);  // which is no restart
+    }
+    Small alone(directory.path(), 9);  // who cannot tell a restart from a new run
+    CHECK(alone.resume(2) == 2);
+    CHECK(alone.notices.empty());
+  }
+
+  TEST_CASE("pruning beside a load does not make it fail, nor speak of damage") {
+    TempDir directory;
+    Progress progress{.step = 1};
+    torch::nn::Linear net(2, 1);
+    const fs::path base = directory.path();
+    {
+      Checkpointer checkpointer({.directory = directory.path()});
+      checkpointer.save({.model = *net, .progress = &progress});
+    }
+    fs::copy(base / "step-000000000001", base / "spare");
+    std::ostringstream said;
+    std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
+    constexpr int kLoads = 2000;
+    std::atomic<int> loads = 0;
+    std::atomic<int> swaps = 0;
+    // As a training with keep_last = 1: the next one comes, then the last one goes. Twice for each
+    // load, at any moment of it.
+    std::thread training([&] {
+      auto name = [&](int number) {
+        const std::string digits = std::to_string(number);
+        return base / ("step-" + std::string(12 - digits.size(), '0') + digits);
+      };
+      while (loads < kLoads) {
+        if (swaps >= 2 * loads) continue;
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds(7 * (swaps.load() % 97));
+        while (std::chrono::steady_clock::now() < until) continue;
+        const int number = 1 + swaps++;
+        fs::rename(base / "spare", name(number + 1));
+        fs::rename(name(number), base / "spare");
+      }
+    });
+    std::string problem;
+    while (loads < kLoads) {
+      if (problem.empty()) {
+        problem = problem_of([&] { load_checkpoint({.model = *net}, directory.path()); });
+      }
+      ++loads;
+    }
+    training.join();
+    std::cerr.rdbuf(before);
+    CHECK(problem == "");
+    CHECK(said.str() == "");
+  }
+
+  TEST_CASE("a run in the folder of a live one removes nothing of it, and says that it is there") {
+    TempDir directory;
+    StoreHost host;
+    StoreHost other_host;
+    Small first(lone_rank(host, "first"), directory.path(), 3);
+    for (int step = 1; step <= 3; ++step) first.save(step);
+    Small second(lone_rank(other_host, "second"), directory.path(), 1);
+    CHECK(second.resume() == 3);
+    second.save(4);
+    CHECK(steps_in(directory.path()) == "4 3 2 1 ");  // that the first is over is not known yet
+    first.save(5);
+    CHECK(steps_in(directory.path()) == "5 4 3 2 ");  // it removes its own, not the second's
+    for (int step = 6; step <= 8; ++step) second.save(step);
+    CHECK(steps_in(directory.path()) == "8 5 3 2 ");
+    REQUIRE(second.notices.size() == 1);
+    CHECK(second.notices[0] ==
+          directory.path() +
+              "/step-000000000005 was written by another run (first) since this one began: give "
+              "each run a directory of its own; this run removes none of the other's checkpoints");
+    REQUIRE(!first.notices.empty());
+    CHECK(first.notices.back().find("was written by another run (second)") != std::string::npos);
+  }
+
+  TEST_CASE("a run that is over is pruned by the next one in its folder") {
+    TempDir directory;
+    StoreHost host;
+    {
+      Small first(lone_rank(host, "first"), directory.path(), 3);
+      for (int step = 1; step <= 3; ++step) first.save(step);
+    }
+    StoreHost other_host;
+    Small second(lone_rank(other_host, "second"), directory.path(), 2);
+    CHECK(second.resume() == 3);
+    second.save(4);
+    second.save(5);
+    second.save(6);
+    CHECK(steps_in(directory.path()) == "6 5 ");
+    CHECK(second.notices.empty());
+    StoreHost restarted_host;  // which goes on pruning at once
+    Small restarted(lone_rank(restarted_host, "second", 1), directory.path(), 2);
+    CHECK(restarted.resume() == 6);
+    restarted.save(7);
+    CHECK(steps_in(directory.path()) == "7 6 ");
+  }
+
+  TEST_CASE("what each rank has of its own comes back to it") {
+    for (bool sharded : {false, true}) {
+      CAPTURE(sharded);
+      TempDir directory;
+      const std::vector<int> rows{2, 3};
+      std::vector<PartlyOwn> nets = partly_own(rows);
+      std::vector<PartlyOwn> resumed = partly_own(rows);
+      on_ranks(2, [&](ProcessGroup group) {
+        const auto place = static_cast<std::size_t>(group.rank());
+        const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+        torch::optim::SGD optimizer(nets[place]->parameters(), options);
+        Checkpointer checkpointer(group, {.directory = directory.path(), .sharded = sharded});
+        train(nets[place], group, optimizer, 0);
+        checkpointer.save({.model = *nets[place], .optimizer = &optimizer});
+        checkpointer.wait();
+        torch::optim::SGD another(resumed[place]->parameters(), options);
+        expect(checkpointer.resume({.model = *resumed[place], .optimizer = &another}).has_value(),
+               "there is a checkpoint");
+        expect(are_same(nets[place], resumed[place]), "the tensors are this rank's");
+        train(nets[place], group, optimizer, 2);
+        train(resumed[place], group, another, 2);
+        expect(are_same(nets[place], resumed[place]), "so is the momentum");
+      });
+      PartlyOwn evaluated(2);  // a program of one process is rank 0
+      load_checkpoint({.model = *evaluated}, directory.path());
+      CHECK(evaluated->seen[0].item<float>() == 2);
+    }
+  }
+
+  TEST_CASE("on another number of ranks a new one takes what rank 0 had of its own") {
+    TempDir directory;
+    std::vector<PartlyOwn> nets = partly_own({2, 2});
+    on_ranks(2, [&](ProcessGroup group) {
+      PartlyOwn& net = nets[static_cast<std::size_t>(group.rank())];
+      torch::optim::Adam optimizer(net->parameters());
+      Checkpointer checkpointer(group, {.directory = directory.path()});
+      train(net, group, optimizer, 0);
+      checkpointer.save({.model = *net, .optimizer = &optimizer});
+    });
+    std::vector<PartlyOwn> resumed = partly_own({2, 2, 2});
+    on_ranks(3, [&](ProcessGroup group) {
+      PartlyOwn& net = resumed[static_cast<std::size_t>(group.rank())];
+      torch::optim::Adam optimizer(net->parameters());
+      Checkpointer checkpointer(group, {.directory = directory.path()});
+      checkpointer.resume({.model = *net, .optimizer = &optimizer});
+    });
+    CHECK(!torch::equal(nets[0]->own, nets[1]->own));
+    CHECK(are_same(resumed[0], nets[0]));
+    CHECK(are_same(resumed[1], nets[1]));
+    CHECK(are_same(resumed[2], nets[0]));
+  }
+
+  TEST_CASE("a model that is another one on each rank is not saved, unless it is said to be") {
+    for (bool sharded : {false, true}) {
+      TempDir directory;
+      std::vector<PartlyOwn> nets = partly_own({2, 3});
+      const std::vector<std::string> problems = run_ranks(2, [&](ProcessGroup group) {
+        Checkpointer checkpointer(group, {.directory = directory.path(), .sharded = sharded});
+        checkpointer.save({.model = *nets[static_cast<std::size_t>(group.rank())]});
+        checkpointer.wait();
+      });
+      CHECK(problems[0] ==
+            "save a checkpoint: 'own' of the model is Float [2, 3] on rank 0 and Float [3, 3] on "
+            "rank 1: name what each rank has of its own in DataParallelOptions::ignored, before "
+            "the first save");
+      CHECK(problems[1] == problems[0]);
+      CHECK(list_checkpoints(directory.path()).empty());
+    }
   }
 
   TEST_CASE("a checkpoint of a newer version is left where it is, and no older one taken up") {

@@ -17,6 +17,8 @@
 #include "worker/checkpoint/directory.h"
 #include "worker/checkpoint/formats/shards.h"
 #include "worker/ddp/checkpointer.h"
+#include "worker/ddp/data_parallel.h"
+#include "worker/ddp/post_local_sgd.h"
 #include "worker/ddp/zero_optimizer.h"
 
 namespace {
@@ -95,6 +97,24 @@ std::vector<torch::Tensor> resumed(const std::string& folder, int world_size, bo
     }
   }
   return nets[0]->parameters();
+}
+
+// An optimizer that LibTorch does not know.
+struct UnknownOptimizer : torch::optim::Optimizer {
+  explicit UnknownOptimizer(std::vector<torch::Tensor> parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  torch::Tensor step(LossClosure) override { return {}; }
+};
+
+// Five steps, each rank with inputs of its own.
+void train(Normalised net, ProcessGroup group, torch::optim::Optimizer& optimizer, int first) {
+  DistributedDataParallel<Normalised> model(net, group);
+  for (int i = first; i < first + 5; ++i) {
+    model.zero_grad();
+    model(inputs(group.rank(), i, {4, 1, 4, 4}) + group.rank()).square().mean().backward();
+    optimizer.step();
+  }
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -229,14 +249,77 @@ TEST_SUITE("ddp/sharded_save") {
     const TempDir folder;
     std::vector<Normalised> nets = other_nets(2);
     const std::vector<std::string> problems = run_ranks(2, [&](ProcessGroup group) {
-      // A tensor of which rank 1 has another size than rank 0: the parts do not fit.
-      std::map<std::string, at::Tensor> own{{"mean", torch::zeros({4 + 40 * group.rank()})}};
+      Normalised net = nets[static_cast<std::size_t>(group.rank())];
+      UnknownOptimizer unknown(net->parameters());
+      torch::optim::Adam adam(net->parameters(), AdamOptions(0.1));
+      // That of rank 1 cannot be saved.
+      torch::optim::Optimizer* const optimizer =
+          group.rank() == 0 ? static_cast<torch::optim::Optimizer*>(&adam) : &unknown;
       Checkpointer checkpointer(group, {.directory = folder.path(), .sharded = true});
-      checkpointer.save({.model = *nets[static_cast<std::size_t>(group.rank())], .tensors = &own});
+      checkpointer.save({.model = *net, .optimizer = optimizer});
     });
-    CHECK(problems[0].starts_with("save a checkpoint: the ranks have"));
+    CHECK(problems[0].starts_with("save a checkpoint: the state of an optimizer of the program's"));
     CHECK(problems[1] == problems[0]);
     CHECK(names_in(folder.path()).empty());
+  }
+
+  TEST_CASE("what the ranks may have in different values is rank 0's") {
+    for (bool sharded : {false, true}) {
+      CAPTURE(sharded);
+      const TempDir folder;
+      std::vector<Normalised> nets = other_nets(2);
+      std::vector<Normalised> resumed = other_nets(2);
+      std::map<std::string, at::Tensor> wanted;  // rank 0's buffers when it saved
+      on_ranks(2, [&](ProcessGroup group) {
+        const auto place = static_cast<std::size_t>(group.rank());
+        const bool is_first = group.rank() == 0;
+        torch::optim::SGD optimizer(nets[place]->parameters(), 0.1);
+        train(nets[place], group, optimizer, 0);
+        if (is_first) {
+          for (const auto& item : nets[0]->named_buffers()) {
+            wanted[item.key()] = item.value().clone();
+          }
+        }
+        std::map<std::string, at::Tensor> own{{"mean", torch::full({8}, group.rank())}};
+        // A schedule by a loss of its own may have given each rank another rate.
+        optimizer.param_groups()[0].options().set_lr(is_first ? 0.1 : 0.2);
+        Checkpointer checkpointer(group, {.directory = folder.path(), .sharded = sharded});
+        checkpointer.save({.model = *nets[place], .optimizer = &optimizer, .tensors = &own});
+        checkpointer.wait();
+        optimizer.param_groups()[0].options().set_lr(0.1);
+
+        torch::optim::SGD another(resumed[place]->parameters(), 0.5);
+        checkpointer.resume({.model = *resumed[place], .optimizer = &another, .tensors = &own});
+        expect(torch::equal(own.at("mean"), torch::full({8}, 0)), "the tensor is rank 0's");
+        expect(another.param_groups()[0].options().get_lr() == 0.1, "the rate is rank 0's");
+        for (const auto& item : resumed[place]->named_buffers()) {
+          expect(torch::equal(item.value(), wanted.at(item.key())),
+                 item.key() + " is rank 0's on rank " + std::to_string(group.rank()));
+        }
+        train(nets[place], group, optimizer, 5);
+        train(resumed[place], group, another, 5);
+      });
+      for (const auto& item : nets[0]->named_parameters()) {
+        CHECK(torch::equal(item.value(), resumed[0]->named_parameters()[item.key()]));
+      }
+      for (const auto& item : nets[0]->named_buffers()) {
+        CHECK(torch::equal(item.value(), resumed[0]->named_buffers()[item.key()]));
+      }
+    }
+  }
+
+  TEST_CASE("with local steps between averages, all is rank 0's") {
+    const TempDir folder;
+    std::vector<torch::nn::Linear> nets{torch::nn::Linear(64, 64), torch::nn::Linear(64, 64)};
+    std::vector<torch::nn::Linear> resumed{torch::nn::Linear(64, 64), torch::nn::Linear(64, 64)};
+    on_ranks(2, [&](ProcessGroup group) {
+      const auto place = static_cast<std::size_t>(group.rank());
+      PeriodicModelAverager averager(group, 4);
+      Checkpointer checkpointer(group, {.directory = folder.path(), .sharded = true});
+      checkpointer.save({.model = *nets[place], .stateful = {{"averager", &averager}}});
+      checkpointer.resume({.model = *resumed[place], .stateful = {{"averager", &averager}}});
+    });
+    for (const torch::nn::Linear& net : resumed) CHECK(torch::equal(net->weight, nets[0]->weight));
   }
 
   TEST_CASE("ddpctl lists, shows and verifies it, and converts its files one by one") {

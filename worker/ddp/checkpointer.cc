@@ -15,6 +15,7 @@
 #include "worker/ddp/error.h"
 #include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/random_streams.h"
+#include "worker/ddp/rank_tensors.h"
 #include "worker/ddp/saved_checkpoint.h"
 #include "worker/ddp/sharded_save.h"
 #include "worker/ddp/snapshot.h"
@@ -30,10 +31,13 @@ namespace fs = std::filesystem;
 
 // Puts a checkpoint that is complete on this rank into the program's objects.
 Result<void> apply(const TrainingState& state, const SavedCheckpoint& saved, const Ranks& ranks) {
+  TensorMap model = saved.part(kModelPart);
+  TensorMap optimizer = saved.part(kOptimizerPart);
+  take_rank_tensors(saved.part(kRanksPart), ranks.rank(), model, optimizer);
   Result<void> done = check_optimizer(state, saved.state_json);
-  if (done) done = restore_model(state.model, saved.part(kModelPart));
+  if (done) done = restore_model(state.model, model);
   if (done && state.optimizer && saved.has(kOptimizerPart)) {
-    done = restore_optimizer(*state.optimizer, state.model, saved.part(kOptimizerPart));
+    done = restore_optimizer(*state.optimizer, state.model, optimizer);
   }
   if (done) done = restore_json(state, saved.state_json);
   if (!done) return done;
@@ -186,7 +190,8 @@ struct Checkpointer::Writer {
 
   SnapshotTaker taker;
   std::future<SnapshotTaker::Outcome> under_way;
-  bool has_saved = false;
+  bool is_prepared = false;  // the directory, for this run's saves
+  bool has_begun = false;    // this Checkpointer has saved or resumed: what comes is no restart
 
   // The outcome of the save under way, when there is one; waits for it.
   SnapshotTaker::Outcome finish() {
@@ -226,11 +231,12 @@ Checkpointer::~Checkpointer() {
 
 // Before the first save, which makes this program the directory's writer.
 void Checkpointer::prepare_directory(const TrainingState& state) {
-  if (writer_->has_saved) return;
+  if (writer_->is_prepared) return;
   sweep_unfinished(options_.directory);
   const std::int64_t step = state.progress ? state.progress->step : 0;
   const std::vector<FoundCheckpoint> found = list_checkpoints(options_.directory);
-  writer_->has_saved = true;
+  writer_->is_prepared = true;
+  writer_->has_begun = true;
   if (found.empty() || found.front().step <= step) return;
   options_.notify(options_.directory.string() + " has a checkpoint of step " +
                   std::to_string(found.front().step) + ", ahead of this run's step " +
@@ -260,10 +266,12 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
                    ": steps are counted from 0");
   }
   wait();
+  check_same_models(state.model, ranks_);
   std::vector<std::vector<at::Tensor>> random_states;
   if (state.random_numbers) random_states = gather_random_states(state.model, ranks_);
   if (options_.sharded) return save_sharded(state, metric, random_states);
   const std::vector<NamedTensor> stateful = gather_stateful_tensors(state.stateful, ranks_);
+  const std::vector<NamedTensor> of_ranks = gather_rank_tensors(state, ranks_);
   const Consolidated consolidated(state.optimizer);
   std::string problem;
   if (writer_) {
@@ -277,7 +285,7 @@ void Checkpointer::save(const TrainingState& state, std::optional<double> metric
     // What a program gets wrong, such as an optimizer whose state cannot be saved, is not
     // tolerated.
     Result<void> taken = without_throwing("copy the state", [&] {
-      return writer_->taker.take(state, about(metric), random_states, stateful);
+      return writer_->taker.take(state, about(metric), random_states, stateful, of_ranks);
     });
     if (taken && problem.empty()) {
       writer_->under_way =
@@ -311,6 +319,7 @@ bool Checkpointer::is_settled(const std::string& problem, const std::string& beg
 void Checkpointer::save_sharded(const TrainingState& state, std::optional<double> metric,
                                 const std::vector<std::vector<at::Tensor>>& random_states) {
   const std::vector<NamedTensor> stateful = own_stateful_tensors(state.stateful, ranks_);
+  const std::vector<NamedTensor> of_rank = own_rank_tensors(state, ranks_);
   const auto drawn = DrawnSave::begun(writer_ ? writer_->timeline : "", state);
   std::string folder;
   std::string problem;
@@ -329,7 +338,8 @@ void Checkpointer::save_sharded(const TrainingState& state, std::optional<double
   }
   if (!is_settled(problem, folder)) return;
   folder = ranks_.broadcast_text(folder);
-  auto own = ask("write a part", [&] { return shard_writer_->write(state, folder, stateful); });
+  auto own =
+      ask("write a part", [&] { return shard_writer_->write(state, folder, stateful, of_rank); });
   if (!is_settled(problem, folder)) return;
   const std::vector<std::string> texts = ranks_.gather_text(to_text(*own));
   if (writer_) {
@@ -341,9 +351,9 @@ void Checkpointer::save_sharded(const TrainingState& state, std::optional<double
       if (taken) {
         SnapshotTaker::Outcome outcome =
             writer_->taker.finish(options_.directory, folder, *written, retention());
-        problem = outcome.problem;
         drawn.draw(outcome);
-        if (!outcome.notice.empty()) options_.notify(outcome.notice);
+        problem = std::exchange(outcome.problem, "");
+        for (const std::string& sentence : outcome.sentences()) options_.notify(sentence);
       }
     }
   }
@@ -377,8 +387,11 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state,
   if (writer_) {
     auto loaded = without_throwing("read " + options_.directory.string(), [&] {
       put_back_replaced(options_.directory);
+      writer_->taker.begin_run(options_.directory);
       return load_to_resume(options_.directory,
-                            {.step = options.step, .run_uuid = generation_.run_uuid},
+                            {.step = options.step,
+                             .run_uuid = generation_.run_uuid,
+                             .is_restart = !writer_->has_begun},
                             options_.notify);
     });
     if (loaded) {
@@ -402,6 +415,10 @@ std::optional<Resumed> Checkpointer::resume(const TrainingState& state,
     Result<void> done =
         without_throwing("restore the state", [&] { return apply(state, *saved, ranks_); });
     ranks_.throw_first_problem(done ? "" : "resume from " + path + ": " + to_string(done.error()));
+  }
+  if (writer_) {
+    writer_->has_begun = true;
+    writer_->is_prepared = false;  // the next save may be behind what is there
   }
   if (writer_ && !options_.sharded) writer_->taker.prepare(state);
   if (path.empty()) return std::nullopt;

@@ -39,8 +39,9 @@ namespace ddprun::ddp {
 class ShardWriter;
 
 struct CheckpointerOptions {
-  // Where; created when missing.  For this run alone.  Only rank 0's machine needs it, unless it is
-  // `sharded`.
+  // Where; created when missing.  For this run alone: where another one writes to it at the same
+  // time, neither removes the other's checkpoints, and a notice says so.  Only rank 0's machine
+  // needs it, unless it is `sharded`.
   std::filesystem::path directory;
 
   // What the tensors are written as.  Either is read.
@@ -50,8 +51,9 @@ struct CheckpointerOptions {
   // then also take the save that was under way.  The copy takes rank 0 as much memory as the state.
   bool asynchronous = true;
 
-  // Lets every rank write a part of the model and of the optimizer's state, so that none needs
-  // memory for a copy of all, and of a ZeroRedundancyOptimizer none gathers the state.  The
+  // Lets every rank write a part of the model's parameters and of the optimizer's state, so that
+  // none needs memory for a copy of all, and of a ZeroRedundancyOptimizer none gathers the state.
+  // What the ranks may have in different values, such as buffers, is rank 0's as without it.  The
   // directory must then be one that all ranks see, and save() returns when the checkpoint is on the
   // disk, `asynchronous` or not.  Such a checkpoint is resumed by any number of ranks, each of
   // which reads it, with or without this option.
@@ -70,16 +72,19 @@ struct CheckpointerOptions {
   // Beside these, the one stays that was saved with the best metric.
   std::optional<Best> keep_best{};
 
-  // Told what a person should know: a damaged checkpoint was passed over.  Called on rank 0, in the
-  // training thread.
+  // Told what a person should know: a damaged checkpoint was passed over, another run writes to the
+  // directory.  Called on rank 0, in the training thread.
   // Default: a line on stderr.
   std::function<void(const std::string& sentence)> notify;
 };
 
 struct ResumeOptions {
-  // The checkpoint of this step, and no other, of those that earlier runs have left.  Once this run
-  // has saved one itself, its own newest is what it goes on from after a restart.  A job that Slurm
-  // begins again is another run.
+  // The checkpoint of this step, and no other.  But where this run has saved before a restart, the
+  // first resume() of a Checkpointer that has not saved itself goes on from the run's own newest,
+  // and a notice says so: a program that asks for a step whenever it starts would else lose its
+  // progress with each restart.  A later resume() takes the step: the program goes back to it.  A
+  // job that Slurm begins again is another run.  Without an agent a restart cannot be told from a
+  // new run, and the step is always taken.
   std::optional<std::int64_t> step{};
 };
 
@@ -110,12 +115,16 @@ class Checkpointer {
   // Saves the state as it is now; rank 0 writes it.  At most one save is under way: the next waits
   // for it.  Once it is written, a power failure cannot take the checkpoint away, and those older
   // than the newest `keep_last` are removed; never one that this Checkpointer wrote in favour of an
-  // older run's.  The first save also removes what killed writers left unfinished, and says so when
-  // the directory has checkpoints of higher steps than this one.  Throws the same DdpError on every
-  // rank when it cannot be written (the disk is full), or when the save before it could not; old
-  // ones stay whole.  So it does where workers of a later round of this run have saved: these are
-  // then left over, and write nothing.  `metric` says how good the model is, for keep_best and
-  // load_best(), and only rank 0's counts; one that is not finite is as none.
+  // older run's, nor one of another run that still writes, nor with the first save one of any other
+  // run.  The first save, and one after a resume(), also removes what killed writers left
+  // unfinished, and says so when the directory has checkpoints of higher steps than this one.
+  // Throws the same DdpError on every rank when it cannot be written (the disk is full), or when
+  // the save before it could not; old ones stay whole.  So it does where workers of a later round
+  // of this run have saved: these are then left over, and write nothing.  And where the ranks have
+  // models of different tensors, but for what DistributedDataParallel ignores
+  // (DataParallelOptions::ignored): of that, and of the optimizer's state of it, every rank's is
+  // saved, if the module was wrapped before the save.  `metric` says how good the model is, for
+  // keep_best and load_best(), and only rank 0's counts; one that is not finite is as none.
   void save(const TrainingState& state, std::optional<double> metric = std::nullopt);
 
   // For after each committed step: saves when a rank was asked to (SIGUSR1), and when one was asked
@@ -127,12 +136,13 @@ class Checkpointer {
   void wait();
 
   // Restores the newest good checkpoint on every rank, from rank 0's copy, and says which; nullopt
-  // when there is none.  A damaged one is passed over, with a notice, for the one before it, and
-  // once that has been read it is moved aside: ".damaged-step-<number>", which no program of ours
-  // touches. Throws the same DdpError on every rank when the directory cannot be read, when all
-  // that is in it is damaged, and when the checkpoint is of another model, optimizer or data set,
-  // and names the first thing that differs; `state` may be half restored then.  So it does when
-  // there is no good checkpoint of the step that is asked for.
+  // when there is none.  What DistributedDataParallel ignored comes back to the rank that had it; a
+  // rank that was not there takes rank 0's.  A damaged one is passed over, with a notice, for the
+  // one before it, and once that has been read it is moved aside: ".damaged-step-<number>", which
+  // no program of ours touches.  Throws the same DdpError on every rank when the directory cannot
+  // be read, when all that is in it is damaged, and when the checkpoint is of another model,
+  // optimizer or data set, and names the first thing that differs; `state` may be half restored
+  // then.  So it does when there is no good checkpoint of the step that is asked for.
   std::optional<Resumed> resume(const TrainingState& state, const ResumeOptions& options = {});
 
  private:

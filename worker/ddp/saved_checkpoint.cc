@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "worker/ddp/saved_checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "worker/checkpoint/directory.h"
+#include "worker/checkpoint/folder_identity.h"
 #include "worker/checkpoint/mapped_file.h"
 #include "worker/ddp/sharded_save.h"
 #include "worker/ddp/snapshot.h"
@@ -22,32 +25,56 @@ bool is_tensor_file(const fs::path& name) {
 // What becomes of damaged checkpoints once another one has been read.
 enum class Damaged : std::uint8_t { Leave, SetAside };
 
-// The first good one of `candidates`, which are in `directory`.
-Result<std::optional<SavedCheckpoint>> load_first_good(
-    const fs::path& directory, const std::vector<FoundCheckpoint>& candidates, Damaged damaged,
-    const Notify& notify) {
+// Gives the checkpoints of a directory, in the order in which they are to be tried.
+using List = std::function<std::vector<FoundCheckpoint>()>;
+
+// A listing may miss all of few checkpoints while one comes and another goes.
+std::vector<FoundCheckpoint> list_twice_if_none(const List& list) {
+  std::vector<FoundCheckpoint> found = list();
+  return found.empty() ? list() : found;
+}
+
+// The first good one that `list` gives of `directory`.  Lists again when one has been removed or
+// replaced while it was read, as a training does beside a load.
+Result<std::optional<SavedCheckpoint>> load_first_good(const fs::path& directory, const List& list,
+                                                       Damaged damaged, const Notify& notify) {
   std::error_code error;
   [[maybe_unused]] const fs::directory_iterator opened(directory, error);
   if (error == std::errc::no_such_file_or_directory) return std::nullopt;
   if (error) return system_error(error.value(), "read " + directory.string());
 
+  constexpr int kListings = 100;  // each means that a training has saved meanwhile
+  std::set<fs::path> told;
   std::vector<fs::path> passed_over;
-  for (const FoundCheckpoint& checkpoint : candidates) {
-    Result<SavedCheckpoint> saved = read_checkpoint(checkpoint.path);
-    if (saved && damaged == Damaged::SetAside) {
-      for (const fs::path& path : passed_over) {
-        Result<fs::path> place = set_aside(path);
-        notify(place ? "moved " + path.string() + " to " + place->filename().string()
-                     : to_string(place.error()));
+  std::vector<FoundCheckpoint> candidates;
+  bool has_changed = false;
+  for (int listing = 1; listing == 1 || has_changed; ++listing) {
+    candidates = list_twice_if_none(list);
+    passed_over.clear();
+    has_changed = false;
+    for (const FoundCheckpoint& checkpoint : candidates) {
+      const auto before = identity_of(checkpoint.path);
+      Result<SavedCheckpoint> saved = read_checkpoint(checkpoint.path);
+      if (saved && damaged == Damaged::SetAside) {
+        for (const fs::path& path : passed_over) {
+          Result<fs::path> place = set_aside(path);
+          notify(place ? "moved " + path.string() + " to " + place->filename().string()
+                       : to_string(place.error()));
+        }
       }
+      if (saved) return std::optional(std::move(*saved));
+      has_changed = !before || identity_of(checkpoint.path) != before;
+      if (has_changed && listing < kListings) break;
+      has_changed = false;
+      // An older one must not be taken up beside it.
+      if (saved.error().code == make_error_code(Errc::NotSupported)) return saved.error();
+      if (told.insert(checkpoint.path).second) {
+        notify("passing over a damaged checkpoint: " + to_string(saved.error()));
+      }
+      // What could not be read may be read another time.
+      if (saved.error().code == make_error_code(Errc::Protocol))
+        passed_over.push_back(checkpoint.path);
     }
-    if (saved) return std::optional(std::move(*saved));
-    // An older one must not be taken up beside it.
-    if (saved.error().code == make_error_code(Errc::NotSupported)) return saved.error();
-    notify("passing over a damaged checkpoint: " + to_string(saved.error()));
-    // What could not be read may be read another time.
-    if (saved.error().code == make_error_code(Errc::Protocol))
-      passed_over.push_back(checkpoint.path);
   }
   if (candidates.empty()) return std::nullopt;
   return Error{Errc::Protocol, directory.string() + ": none of its " +
@@ -147,7 +174,8 @@ Result<SavedCheckpoint> read_verified_checkpoint(const fs::path& path) {
 
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(const fs::path& directory,
                                                               const Notify& notify) {
-  return load_first_good(directory, list_checkpoints(directory), Damaged::Leave, notify);
+  return load_first_good(
+      directory, [&] { return list_checkpoints(directory); }, Damaged::Leave, notify);
 }
 
 Result<std::optional<SavedCheckpoint>> load_one_checkpoint(const fs::path& path) {
@@ -158,25 +186,34 @@ Result<std::optional<SavedCheckpoint>> load_one_checkpoint(const fs::path& path)
 
 Result<std::optional<SavedCheckpoint>> load_best_checkpoint(const fs::path& directory, Best best,
                                                             const Notify& notify) {
-  return load_first_good(directory, list_by_metric(directory, best), Damaged::Leave, notify);
+  return load_first_good(
+      directory, [&] { return list_by_metric(directory, best); }, Damaged::Leave, notify);
 }
 
 Result<std::optional<SavedCheckpoint>> load_to_resume(const fs::path& directory,
                                                       const ResumePoint& point,
                                                       const Notify& notify) {
-  std::vector<FoundCheckpoint> found = list_checkpoints(directory);
-  if (point.step) {
-    std::vector<FoundCheckpoint> own = written_by(point.run_uuid, found);
-    if (own.empty()) {
-      for (const FoundCheckpoint& checkpoint : found) {
-        if (checkpoint.step == *point.step) return load_one_checkpoint(checkpoint.path);
-      }
-      return Error{Errc::InvalidInput, directory.string() + " has no checkpoint of step " +
-                                           std::to_string(*point.step) + "; " + steps_text(found)};
+  auto list = [&] { return list_checkpoints(directory); };
+  if (!point.step) return load_first_good(directory, list, Damaged::SetAside, notify);
+
+  const std::vector<FoundCheckpoint> found = list();
+  const auto asked_for = std::find_if(
+      found.begin(), found.end(),
+      [&](const FoundCheckpoint& checkpoint) { return checkpoint.step == *point.step; });
+  if (point.is_restart && !written_by(point.run_uuid, found).empty()) {
+    auto saved = load_first_good(
+        directory, [&] { return written_by(point.run_uuid, list()); }, Damaged::SetAside, notify);
+    if (saved && *saved && (*saved)->step != *point.step) {
+      notify("resume: goes on from step " + std::to_string((*saved)->step) + " and not from step " +
+             std::to_string(*point.step) + ", which was asked for" +
+             (asked_for == found.end() ? " and is not there" : "") +
+             ": this run has saved since, and a restart goes on from its own newest checkpoint");
     }
-    found = std::move(own);
+    return saved;
   }
-  return load_first_good(directory, found, Damaged::SetAside, notify);
+  if (asked_for != found.end()) return load_one_checkpoint(asked_for->path);
+  return Error{Errc::InvalidInput, directory.string() + " has no checkpoint of step " +
+                                       std::to_string(*point.step) + "; " + steps_text(found)};
 }
 
 void share(const Ranks& ranks, SavedCheckpoint& checkpoint) {

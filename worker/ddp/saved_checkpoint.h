@@ -37,8 +37,9 @@ Result<SavedCheckpoint> read_verified_checkpoint(const std::filesystem::path& pa
 
 using Notify = std::function<void(const std::string& sentence)>;
 
-// The newest good checkpoint in `directory`; tells `notify` of those it passes over.  None when
-// there is none at all, and no directory either.  Fails when it cannot look, and when there are
+// The newest good checkpoint in `directory`, also while a training writes to it and removes old
+// ones; tells `notify` of those it passes over.  None when there is none at all, and no directory
+// either.  Fails when it cannot look, and when there are
 // checkpoints and all are damaged: a program that then began anew would lose them.
 Result<std::optional<SavedCheckpoint>> load_newest_checkpoint(
     const std::filesystem::path& directory, const Notify& notify);
@@ -54,11 +55,13 @@ Result<std::optional<SavedCheckpoint>> load_best_checkpoint(const std::filesyste
 // Which checkpoint a run goes on from.
 struct ResumePoint {
   std::optional<std::int64_t> step;  // nullopt: the newest
-  std::string run_uuid;              // of the run; what it has written itself comes before `step`
+  std::string run_uuid;              // of the run; empty where it has none
+  bool is_restart = false;           // what the run has written itself then comes before `step`
 };
 
 // Loads it as load_newest_checkpoint() does, and moves the damaged ones aside that it has passed
-// over once it has read one.  Fails when the step that is asked for is not there or damaged.
+// over once it has read one.  Fails when the step that is asked for is not there or damaged; says
+// so when a restart takes another one.
 Result<std::optional<SavedCheckpoint>> load_to_resume(const std::filesystem::path& directory,
                                                       const ResumePoint& point,
                                                       const Notify& notify);

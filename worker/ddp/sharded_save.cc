@@ -4,9 +4,13 @@
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "worker/checkpoint/durable_file.h"
+#include "worker/ddp/ignored_names.h"
 #include "worker/ddp/optimizer_state.h"
+#include "worker/ddp/post_local_sgd.h"
+#include "worker/ddp/rank_tensors.h"
 #include "worker/ddp/snapshot.h"
 #include "worker/ddp/zero_optimizer.h"
 
@@ -15,6 +19,16 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
+
+// Whether the ranks have other parameters, and an optimizer's state of other gradients, between two
+// averages.
+bool do_ranks_step_alone(const TrainingState& state) {
+  for (const auto& [name, object] : state.stateful) {
+    if (dynamic_cast<const PostLocalSgdState*>(object)) return true;
+    if (dynamic_cast<const PeriodicModelAverager*>(object)) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -57,34 +71,64 @@ Result<WrittenShards> merge(const std::vector<std::string>& texts) {
 }
 
 Result<WrittenShards> ShardWriter::write(const TrainingState& state, const fs::path& folder,
-                                         const std::vector<NamedTensor>& stateful) {
+                                         const std::vector<NamedTensor>& stateful,
+                                         const std::vector<NamedTensor>& of_rank) {
   WrittenShards written;
-  Result<void> done = write_share(kModelPart, model_tensors(state.model), folder, written);
-  if (done && state.tensors) done = write_share(kOwnPart, named(*state.tensors), folder, written);
-  if (done && state.optimizer) {
-    const auto* sharded = dynamic_cast<const ShardedOptimizer*>(state.optimizer);
-    Result<std::vector<NamedTensor>> tensors =
-        sharded ? own_optimizer_tensors(*sharded, state.model, /*with_rates=*/rank_ == 0)
-                : optimizer_tensors(*state.optimizer, state.model);
-    if (!tensors) return tensors.error();
-    done = sharded ? write_pieces(kOptimizerPart, *tensors, folder, written)
-                   : write_share(kOptimizerPart, *tensors, folder, written);
+  Result<void> done = write_share(kModelPart, model_content(state), folder, written);
+  if (done && state.tensors) {
+    done = write_share(kOwnPart, {.equal = {}, .of_first = named(*state.tensors)}, folder, written);
   }
+  if (done && state.optimizer) done = write_optimizer(state, folder, written);
   if (done) done = write_pieces(kStatefulPart, stateful, folder, written);
+  if (done) done = write_pieces(kRanksPart, of_rank, folder, written);
   if (done) done = sync_folder(folder);
   if (!done) return done.error();
   return written;
 }
 
-// Of tensors that every rank has.
-Result<void> ShardWriter::write_share(const std::string& part,
-                                      const std::vector<NamedTensor>& tensors,
+ShardWriter::Content ShardWriter::model_content(const TrainingState& state) const {
+  const std::set<std::string> ignored = ignored_names(state.model);
+  const std::size_t parameters = named_parameters(state.model, true).size();
+  const bool step_alone = do_ranks_step_alone(state);
+  Content content;
+  for (NamedTensor& item : model_tensors(state.model)) {  // the parameters first
+    const std::size_t place = content.equal.size() + content.of_first.size();
+    const bool is_equal = place < parameters && !step_alone && !ignored.contains(item.name);
+    (is_equal ? content.equal : content.of_first).push_back(std::move(item));
+  }
+  return content;
+}
+
+Result<void> ShardWriter::write_optimizer(const TrainingState& state, const fs::path& folder,
+                                          WrittenShards& written) {
+  if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(state.optimizer)) {
+    Result<std::vector<NamedTensor>> tensors =
+        own_optimizer_tensors(*sharded, state.model, /*with_rates=*/rank_ == 0);
+    if (!tensors) return tensors.error();
+    return write_pieces(kOptimizerPart, *tensors, folder, written);
+  }
+  Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
+  if (!tensors) return tensors.error();
+  const OwnState own(*state.optimizer, state.model);
+  const bool step_alone = do_ranks_step_alone(state);
+  Content content;
+  for (NamedTensor& item : *tensors) {
+    if (own.has(item.name)) continue;  // is among those of the ranks
+    const bool is_rate = item.name.find('/') == std::string::npos;
+    const bool is_equal = !is_rate && !step_alone;
+    (is_equal ? content.equal : content.of_first).push_back(std::move(item));
+  }
+  return write_share(kOptimizerPart, content, folder, written);
+}
+
+Result<void> ShardWriter::write_share(const std::string& part, const Content& content,
                                       const fs::path& folder, WrittenShards& written) {
   std::vector<StoredTensor> all;
-  for (const NamedTensor& item : tensors) all.push_back(stored_form(item));
+  for (const NamedTensor& item : content.equal) all.push_back(stored_form(item));
   std::vector<NamedTensor> pieces;
+  if (rank_ == 0) pieces = content.of_first;
   for (const RowShare& share : share_of(all, rank_, world_size_)) {
-    const NamedTensor& item = tensors[share.tensor];
+    const NamedTensor& item = content.equal[share.tensor];
     const bool is_whole = share.begin == 0 && share.end == rows_of(all[share.tensor].shape);
     const at::Tensor rows =
         is_whole ? item.tensor : item.tensor.narrow(0, share.begin, share.end - share.begin);

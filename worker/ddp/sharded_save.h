@@ -38,16 +38,27 @@ class ShardWriter {
   ShardWriter(TensorFormat format, int rank, int world_size)
       : format_(format), rank_(rank), world_size_(world_size) {}
 
-  // This rank's share of the model, of the program's own tensors and of the optimizer's state, into
-  // `folder`, which is there; of a ZeroRedundancyOptimizer the state of this rank's parameters. And
-  // the `stateful` tensors, which are this rank's.
+  // This rank's share of the model's parameters and of the optimizer's state, into `folder`, which
+  // is there; of a ZeroRedundancyOptimizer the state of this rank's parameters.  And the `stateful`
+  // tensors and those `of_rank` (rank_tensors.h), which are this rank's.  What the ranks may have
+  // in different values rank 0 writes alone: buffers, the program's own tensors, learning rates,
+  // what is ignored, and all where an object of `stateful` says that the ranks step on their own.
   // The files and their names are on the disk then.  Fails as TensorImage::take() and
   // optimizer_tensors() do, and with the system's code.
   Result<WrittenShards> write(const TrainingState& state, const std::filesystem::path& folder,
-                              const std::vector<NamedTensor>& stateful);
+                              const std::vector<NamedTensor>& stateful,
+                              const std::vector<NamedTensor>& of_rank);
 
  private:
-  Result<void> write_share(const std::string& part, const std::vector<NamedTensor>& tensors,
+  // Of a part: what is the same on all ranks, and what may be another on each.
+  struct Content {
+    std::vector<NamedTensor> equal;
+    std::vector<NamedTensor> of_first;
+  };
+  Content model_content(const TrainingState& state) const;
+  Result<void> write_optimizer(const TrainingState& state, const std::filesystem::path& folder,
+                               WrittenShards& written);
+  Result<void> write_share(const std::string& part, const Content& content,
                            const std::filesystem::path& folder, WrittenShards& written);
   Result<void> write_pieces(const std::string& part, const std::vector<NamedTensor>& pieces,
                             const std::filesystem::path& folder, WrittenShards& written);

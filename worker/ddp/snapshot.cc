@@ -4,9 +4,12 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
+#include <utility>
+
 #include "worker/checkpoint/directory.h"
 #include "worker/ddp/optimizer_state.h"
 #include "worker/ddp/random_streams.h"
+#include "worker/ddp/rank_tensors.h"
 #include "worker/ddp/state_json.h"
 
 namespace ddprun::ddp {
@@ -69,18 +72,22 @@ void SnapshotTaker::begin_take(const TrainingState& state, Manifest about) {
 
 Result<void> SnapshotTaker::take(const TrainingState& state, Manifest about,
                                  const std::vector<std::vector<at::Tensor>>& random_states,
-                                 const std::vector<NamedTensor>& stateful) {
+                                 const std::vector<NamedTensor>& stateful,
+                                 const std::vector<NamedTensor>& of_ranks) {
   begin_take(state, std::move(about));
   Result<void> done = take_part(kModelPart, model_tensors(state.model));
   if (done && state.optimizer) {
     Result<std::vector<NamedTensor>> tensors = optimizer_tensors(*state.optimizer, state.model);
     if (!tensors) return tensors.error();
+    const OwnState own(*state.optimizer, state.model);  // is among those of the ranks
+    std::erase_if(*tensors, [&](const NamedTensor& item) { return own.has(item.name); });
     done = take_part(kOptimizerPart, *tensors);
   }
   if (done && state.tensors) {
     done = take_part(kOwnPart, named(*state.tensors));
   }
   if (done && !stateful.empty()) done = take_part(kStatefulPart, stateful);
+  if (done && !of_ranks.empty()) done = take_part(kRanksPart, of_ranks);
   return done ? take_random(random_states) : done;
 }
 
@@ -103,7 +110,7 @@ Result<void> SnapshotTaker::take_random(const std::vector<std::vector<at::Tensor
 
 std::vector<std::string> SnapshotTaker::Outcome::sentences() const {
   std::vector<std::string> all;
-  for (const std::string& sentence : {problem, notice}) {
+  for (const std::string& sentence : {problem, of_others, notice}) {
     if (!sentence.empty()) all.push_back(sentence);
   }
   return all;
@@ -120,6 +127,12 @@ std::vector<FileContent> SnapshotTaker::taken_files() {
   return files;
 }
 
+void SnapshotTaker::look_for_others(const std::filesystem::path& directory) {
+  others_.begin(directory);
+  const std::string sentence = others_.look(directory, manifest_.generation.run_uuid, written_);
+  if (!sentence.empty()) of_others_ = sentence;
+}
+
 SnapshotTaker::Outcome SnapshotTaker::conclude(const std::filesystem::path& directory,
                                                const Result<std::filesystem::path>& place,
                                                const Retention& retention) {
@@ -129,10 +142,14 @@ SnapshotTaker::Outcome SnapshotTaker::conclude(const std::filesystem::path& dire
     return path == *place || (!std::filesystem::exists(path, unknown) && !unknown);
   });
   written_.push_back(*place);
-  Result<void> pruned = prune_checkpoints(directory, retention, written_);
+  const std::string& run_uuid = manifest_.generation.run_uuid;
+  look_for_others(directory);
+  Result<void> pruned = prune_checkpoints(directory, retention, written_,
+                                          others_.spared(directory, run_uuid, written_));
   std::filesystem::path absolute = std::filesystem::absolute(*place, unknown);
   return {.problem = {},
           .notice = pruned ? "" : to_string(pruned.error()),
+          .of_others = std::exchange(of_others_, ""),
           .place = unknown ? *place : std::move(absolute)};
 }
 
@@ -140,6 +157,7 @@ SnapshotTaker::Outcome SnapshotTaker::write(const std::filesystem::path& directo
                                             const Retention& retention) {
   try {
     const std::vector<FileContent> files = taken_files();
+    look_for_others(directory);  // one of the same step is about to be replaced
     Outcome outcome =
         conclude(directory, publish_checkpoint(directory, manifest_, files), retention);
     outcome.bytes = bytes_of(files);
@@ -158,6 +176,7 @@ SnapshotTaker::Outcome SnapshotTaker::finish(const std::filesystem::path& direct
     const std::string index = to_json(written.shards);
     std::vector<FileContent> files = taken_files();
     files.push_back({kShardsName, {index}});
+    look_for_others(directory);
     Outcome outcome =
         conclude(directory, finish_checkpoint(directory, hidden, manifest_, files), retention);
     outcome.bytes = bytes_of(files);

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "worker/ddp/error.h"
+#include "worker/ddp/ignored_names.h"
 
 namespace ddprun::ddp {
 namespace {
@@ -28,9 +29,11 @@ SyncedModule::SyncedModule(std::shared_ptr<torch::nn::Module> module,
   std::set<std::string> unknown = ignored_;
   for (const NamedTensor& item : named_parameters(*module_, true)) unknown.erase(item.name);
   for (const NamedTensor& item : named_buffers(*module_, true)) unknown.erase(item.name);
-  if (unknown.empty()) return;
-  throw DdpError("ignored: the module has no parameter and no buffer '" + *unknown.begin() +
-                 "'; names are those of named_parameters() and named_buffers()");
+  if (!unknown.empty()) {
+    throw DdpError("ignored: the module has no parameter and no buffer '" + *unknown.begin() +
+                   "'; names are those of named_parameters() and named_buffers()");
+  }
+  note_ignored_names(module_, ignored_);
 }
 
 std::vector<NamedTensor> SyncedModule::parameters() const {
