@@ -62,7 +62,8 @@ std::string sum_of(const std::vector<torch::Tensor>& tensors) {
 }
 
 int train(const std::string& folder, const std::string& records, std::int64_t steps,
-          bool with_power_sgd) {
+          const std::string& with) {
+  const bool with_power_sgd = with == "power_sgd";
   ddp::ProcessGroup group = ddp::init_process_group();
   const std::string rank = std::to_string(group.rank());
   const std::string attempt = std::to_string(group.env().restart_count);
@@ -85,7 +86,8 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
                            .buckets = &buckets};
   ddp::PowerSgdState power_sgd({.start_iteration = 10});
   if (with_power_sgd) state.stateful = {{"power_sgd", &power_sgd}};
-  ddp::Checkpointer checkpointer(group, {.directory = folder, .keep_last = 2});
+  ddp::Checkpointer checkpointer(
+      group, {.directory = folder, .sharded = with == "sharded", .keep_last = 2});
   checkpointer.resume(state);
   if (group.rank() == 0) {
     append(records + "/starts", attempt + " " + std::to_string(progress.step) + "\n");
@@ -125,10 +127,10 @@ int train(const std::string& folder, const std::string& records, std::int64_t st
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool with_power_sgd = argc == 5 && argv[4] == std::string("power_sgd");
-  if (argc != 4 && !with_power_sgd) return 2;
+  const std::string with = argc == 5 ? argv[4] : "";
+  if (argc != 4 && with != "power_sgd" && with != "sharded") return 2;
   try {
-    return train(argv[1], argv[2], std::stoll(argv[3]), with_power_sgd);
+    return train(argv[1], argv[2], std::stoll(argv[3]), with);
   } catch (const c10::Error& error) {
     std::cerr << "kill_ranks: " << error.what_without_backtrace() << std::endl;
   } catch (const std::exception& error) {

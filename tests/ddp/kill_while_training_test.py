@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """SIGKILL of rank 0 or of all ranks at random moments: the run ends as one that nothing happened to.
 
-usage: kill_while_training_test.py KILL_RANKS [--power-sgd] [KILLS [SEED]]
+usage: kill_while_training_test.py KILL_RANKS [--power-sgd | --sharded] [KILLS [SEED]]
 
 Under ddprun, which starts the group again each time.  The final weights are those of an undisturbed
 run, bit for bit; each sample of an epoch was used exactly once by the steps that count; and each attempt
 went on from the newest checkpoint that was reported saved.  With DDPRUN_TEST_LONG set, 500 kills
-instead of 50.  --power-sgd reduces with PowerSGD, whose state is in the checkpoints.
+instead of 50.  --power-sgd reduces with PowerSGD, whose state is in the checkpoints.  With --sharded every
+rank writes a part of these.
 """
 
 import os
@@ -158,7 +159,8 @@ def killed_training(command, chance, kills, where):
 
 
 def main(program, *arguments):
-    command = [program, "power_sgd"] if arguments[:1] == ("--power-sgd",) else [program]
+    with_what = {("--power-sgd",): ["power_sgd"], ("--sharded",): ["sharded"]}
+    command = [program, *with_what.get(arguments[:1], [])]
     kills, seed = (*arguments[len(command) - 1 :], None, None)[:2]
     kills = int(kills or (500 if os.environ.get("DDPRUN_TEST_LONG") else 50))
     seed = int(seed) if seed else random.SystemRandom().randrange(1 << 32)
