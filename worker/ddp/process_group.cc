@@ -298,6 +298,9 @@ AsyncWork ProcessGroup::broadcast_async(at::Tensor tensor, int root) {
 void ProcessGroup::broadcast(std::vector<at::Tensor> tensors, int root) {
   if (tensors.empty() || world_size() == 1) return;
   Impl& group = alive();
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = tensor.detach();  // a parameter cannot be written in place
+  }
   group.compare("broadcast", tensors, root);
   group.run("broadcast", [&](c10d::ProcessGroup&) {
     c10d::broadcast_coalesced(group.connections.group, tensors, kCoalesceBytes, root);
