@@ -259,6 +259,56 @@ TEST_SUITE("ddp/collectives") {
     });
   }
 
+  TEST_CASE("a message whose handle is dropped arrives, also at the end of the sender's group") {
+    for (const char* backend : {"shm", "gloo"}) {
+      CAPTURE(backend);
+      const std::vector<std::string> problems = run_ranks(
+          {0, 1}, 2,
+          [](ProcessGroup group) {
+            const int other = 1 - group.rank();
+            if (group.rank() == 0) {
+              static_cast<void>(group.send_async(torch::full({3}, 5.0), other, 1));
+              group.barrier();
+              group.send(torch::full({2}, 6.0), other, 2);
+              group.send(torch::full({2}, 7.0), other, 3);
+              static_cast<void>(group.send_async(torch::full({1 << 20}, 8.0), other, 4));
+              return;
+            }
+            torch::Tensor second = torch::zeros({2});
+            static_cast<void>(group.recv_async(second, other, 2));
+            group.barrier();
+            torch::Tensor first = torch::zeros({3}), third = torch::zeros({2});
+            group.recv(first, other, 1);
+            expect(torch::equal(first, torch::full({3}, 5.0)), "what was sent is there");
+            group.recv(third, other, 3);
+            expect(torch::equal(second, torch::full({2}, 6.0)), "what was to be received as well");
+            torch::Tensor last = torch::zeros({1 << 20});
+            group.recv(last, other, 4);
+            expect(torch::equal(last, torch::full({1 << 20}, 8.0)), "and what was sent at the end");
+          },
+          10s, backend);
+      CHECK(problems == std::vector<std::string>(2));
+    }
+  }
+
+  TEST_CASE("parameters of a module are broadcast, one by one and together") {
+    on_all_worlds([](ProcessGroup group) {
+      torch::nn::Linear net(2, 2);
+      {
+        torch::NoGradGuard no_grad;
+        for (torch::Tensor& parameter : net->parameters()) parameter.fill_(group.rank() + 1.0);
+      }
+      const int root = group.world_size() - 1;
+      group.broadcast(net->weight, root);
+      group.broadcast(net->parameters(), root);
+      for (const torch::Tensor& parameter : net->parameters()) {
+        expect(parameter.requires_grad() && parameter.is_leaf(), "it stays a parameter");
+        expect(torch::equal(parameter.detach(), torch::full_like(parameter.detach(), root + 1.0)),
+               "it has the root's values");
+      }
+    });
+  }
+
   TEST_CASE("texts and JSON objects, also empty ones") {
     on_all_worlds([](ProcessGroup group) {
       const int rank = group.rank();

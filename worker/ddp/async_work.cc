@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/dropped_messages.h"
 #include "worker/ddp/error.h"
 #include "worker/ddp/peer_failures.h"
 
@@ -17,7 +18,13 @@ struct AsyncWork::State {
   std::vector<at::Tensor> results;
   std::function<void()> finish;
   std::shared_ptr<PeerFailures> peer_failures;
-  std::optional<std::string> problem;
+  std::weak_ptr<DroppedMessages> keeper;  // null where the work goes on without its handle
+  std::optional<std::string> problem{};
+
+  ~State() {
+    auto group = work ? keeper.lock() : nullptr;
+    if (group) group->take(std::move(work), std::move(finish));
+  }
 
   std::string wait_for_work() {
     try {
@@ -58,14 +65,15 @@ bool AsyncWork::is_completed() {
 
 AsyncWork make_async_work(const char* name, c10::intrusive_ptr<c10d::Work> work,
                           std::vector<at::Tensor> results, std::function<void()> finish,
-                          std::shared_ptr<PeerFailures> peer_failures) {
-  return AsyncWork(std::make_shared<AsyncWork::State>(AsyncWork::State{
+                          std::shared_ptr<PeerFailures> peer_failures,
+                          std::weak_ptr<DroppedMessages> keeper) {
+  return AsyncWork(std::shared_ptr<AsyncWork::State>(new AsyncWork::State{
       .name = name,
       .work = std::move(work),
       .results = std::move(results),
       .finish = std::move(finish),
       .peer_failures = std::move(peer_failures),
-      .problem = std::nullopt,
+      .keeper = std::move(keeper),
   }));
 }
 

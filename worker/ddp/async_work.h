@@ -16,6 +16,7 @@ class Work;
 
 namespace ddprun::ddp {
 
+class DroppedMessages;
 class PeerFailures;
 
 // A handle: copies wait for the same collective.
@@ -26,7 +27,8 @@ class PeerFailures;
 // order of the calls.
 //
 // Threads: one at a time.  Lifetime: a handle that goes without wait() does not wait; the
-// collective goes on.
+// collective goes on.  So does a send or receive, and the end of the group waits for it, by the
+// time-out at the latest, unless an error unwinds the stack.
 class [[nodiscard]] AsyncWork {
  public:
   // Returns when the results are there, which it returns: the tensors that the collective filled,
@@ -43,7 +45,7 @@ class [[nodiscard]] AsyncWork {
   friend class ProcessGroup;
   friend AsyncWork make_async_work(const char*, c10::intrusive_ptr<c10d::Work>,
                                    std::vector<at::Tensor>, std::function<void()>,
-                                   std::shared_ptr<PeerFailures>);
+                                   std::shared_ptr<PeerFailures>, std::weak_ptr<DroppedMessages>);
   explicit AsyncWork(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   std::shared_ptr<State> state_;
@@ -51,9 +53,10 @@ class [[nodiscard]] AsyncWork {
 
 // For the runtime itself: the handle of `work`, which may be null where there is nothing to wait
 // for.  `finish` runs once after it, on the thread that waits, and brings the `results` to their
-// places.
+// places.  Where the work would be cancelled with its handle, `keeper` gets it when that goes.
 AsyncWork make_async_work(const char* name, c10::intrusive_ptr<c10d::Work> work,
                           std::vector<at::Tensor> results, std::function<void()> finish,
-                          std::shared_ptr<PeerFailures> peer_failures);
+                          std::shared_ptr<PeerFailures> peer_failures,
+                          std::weak_ptr<DroppedMessages> keeper);
 
 }  // namespace ddprun::ddp

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/dropped_messages.h"
 #include "worker/ddp/error.h"
 #include "worker/ddp/liveness.h"
 #include "worker/ddp/local_address.h"
@@ -131,7 +132,7 @@ void shut_down(Backend& backend) {
 
 }  // namespace
 
-GroupConnections::GroupConnections() = default;
+GroupConnections::GroupConnections() : dropped(std::make_shared<DroppedMessages>()) {}
 GroupConnections::~GroupConnections() {
   if (::getpid() != owner) {
     // A child that was forked: its end is none of the rank's, and the threads are not here.
@@ -139,6 +140,7 @@ GroupConnections::~GroupConnections() {
     return;
   }
   // While an error unwinds the stack, other ranks may not come to what would be waited for.
+  if (dropped) dropped->end(/*waits=*/std::uncaught_exceptions() == 0);
   if (nccl && std::uncaught_exceptions() == 0) shut_down(*nccl);
 }
 GroupConnections::GroupConnections(GroupConnections&&) noexcept = default;

@@ -23,6 +23,7 @@ class Store;
 
 namespace ddprun::ddp {
 
+class DroppedMessages;
 class LivenessSocket;
 class PeerFailures;
 
@@ -46,8 +47,9 @@ struct GroupConnections {
   // Before Gloo's connections in the order of closing: here as the last member, and at the end of
   // the process, which closes files in the order of their numbers, as the first to be opened.
   std::unique_ptr<LivenessSocket> liveness;
-  std::vector<at::Device> gpus;  // with NCCL
-  pid_t owner = ::getpid();      // the process that has made them
+  std::vector<at::Device> gpus;              // with NCCL
+  std::shared_ptr<DroppedMessages> dropped;  // ended before all others
+  pid_t owner = ::getpid();                  // the process that has made them
 };
 
 // What the ranks of a group have agreed on, and what each brings.

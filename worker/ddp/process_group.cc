@@ -14,6 +14,7 @@
 #include "worker/ddp/call_check.h"
 #include "worker/ddp/collectives.h"
 #include "worker/ddp/diagnosing_group.h"
+#include "worker/ddp/dropped_messages.h"
 #include "worker/ddp/environment.h"
 #include "worker/ddp/group_connections.h"
 #include "worker/ddp/liveness.h"
@@ -131,12 +132,20 @@ struct ProcessGroup::Impl {
 
   // Starts a collective, whose handle calls it `name`.
   template <class Start>
-  AsyncWork begin(const char* name, Start start) const {
+  AsyncWork begin(const char* name, Start start,
+                  const std::shared_ptr<DroppedMessages>& keeper = nullptr) const {
     return diagnosed(name, peer_failures(), [&] {
       Started started = start(group());
       return make_async_work(name, std::move(started.work), std::move(started.results),
-                             std::move(started.finish), connections.peer_failures);
+                             std::move(started.finish), connections.peer_failures, keeper);
     });
+  }
+
+  // The same for a message that carries `tensor`.  NCCL's go on without their handles.
+  template <class Start>
+  AsyncWork begin_message(const char* name, const at::Tensor& tensor, Start start) const {
+    const bool is_of_cpu = tensor.defined() && tensor.is_cpu();
+    return begin(name, start, is_of_cpu ? connections.dropped : nullptr);
   }
 
   // Runs one to its end.
@@ -376,16 +385,18 @@ void ProcessGroup::send(const at::Tensor& tensor, int to, int tag) {
                    [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
 }
 AsyncWork ProcessGroup::send_async(const at::Tensor& tensor, int to, int tag) {
-  return alive().begin(
-      "send", [&](c10d::ProcessGroup& group) { return start_send(group, tensor, to, tag); });
+  return alive().begin_message("send", tensor, [&](c10d::ProcessGroup& group) {
+    return start_send(group, tensor, to, tag);
+  });
 }
 void ProcessGroup::recv(at::Tensor tensor, int from, int tag) {
   alive().complete("recv",
                    [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
 }
 AsyncWork ProcessGroup::recv_async(at::Tensor tensor, int from, int tag) {
-  return alive().begin(
-      "recv", [&](c10d::ProcessGroup& group) { return start_recv(group, tensor, from, tag); });
+  return alive().begin_message("recv", tensor, [&](c10d::ProcessGroup& group) {
+    return start_recv(group, tensor, from, tag);
+  });
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text, int root) {
