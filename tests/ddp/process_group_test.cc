@@ -367,6 +367,29 @@ TEST_SUITE("ddp/process_group") {
     ::close(fd);
   }
 
+  TEST_CASE("an address at which another server accepts ends in time, and says so") {
+    int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in here{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof here;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&here), size) == 0);
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0);
+    REQUIRE(::listen(fd, 8) == 0);  // the kernel accepts, and nothing answers
+    for (const bool has_agent : {false, true}) {
+      CAPTURE(has_agent);
+      ddprun::worker::WorkerEnv env = env_of(1, 2, ntohs(here.sin_port));
+      env.use_agent_store = has_agent;
+      const auto begin = std::chrono::steady_clock::now();
+      const std::string said = problem_of([&] { init_process_group({.timeout = 500ms}, env); });
+      CHECK(said == "init_process_group: no TCPStore answers at 127.0.0.1:" +
+                        std::to_string(ntohs(here.sin_port)) +
+                        " within 0.5 s, though something accepts connections there: is it another "
+                        "server's port?");
+      CHECK(std::chrono::steady_clock::now() - begin < 5s);
+    }
+    ::close(fd);
+  }
+
   TEST_CASE("a problem of one rank is every rank's") {
     for (int world_size : {1, 3}) {
       auto problems = run_ranks(world_size, [&](ProcessGroup group) {

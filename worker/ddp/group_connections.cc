@@ -20,6 +20,7 @@
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/shm_backend.h"
 #include "worker/ddp/shm_connect.h"
+#include "worker/ddp/store_probe.h"
 #include "worker/ddp/text_collectives.h"
 #include "worker/shm/decide/format.h"
 
@@ -161,6 +162,10 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
       throw DdpError("rank 0 did not come within " + format_seconds(timeout) +
                      ", whose store is at " + to_string(env.master) + ": " + why);
     }
+  }
+  if (!options.isServer) {
+    const std::string why = why_no_store(env.master.host, env.master.port, timeout);
+    if (!why.empty()) throw DdpError(why);
   }
   auto store = c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
   if (options.isServer) keep_server(env.master.port, store);
