@@ -27,14 +27,14 @@ struct WorkerEnv {
   int role_rank = 0;             // ROLE_RANK: as rank, among the workers of the same role
   int role_world_size = 1;       // ROLE_WORLD_SIZE
   std::string role = "default";  // ROLE_NAME
-  Endpoint master;               // MASTER_ADDR, MASTER_PORT: the worker store
+  Endpoint master{};             // MASTER_ADDR, MASTER_PORT: the worker store
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: the agent hosts that store
   int restart_count = 0;         // TORCHELASTIC_RESTART_COUNT: failure restarts so far
   int round = 0;                 // DDPRUN_ROUND: 0 in the run's first; of other launchers always
   std::string run_uuid{};        // DDPRUN_RUN_UUID: of this run, on all its nodes; empty: unknown
   int max_restarts = 0;          // TORCHELASTIC_MAX_RESTARTS
   std::string run_id = "none";   // TORCHELASTIC_RUN_ID
-  std::string error_file;        // TORCHELASTIC_ERROR_FILE; empty: none
+  std::string error_file{};      // TORCHELASTIC_ERROR_FILE; empty: none
   std::string job_id{};          // DDPRUN_JOB_ID: run_id, where it is not set
   int requeue_count = 0;         // DDPRUN_REQUEUE_COUNT: by a scheduler
   std::string stop_file{};       // DDPRUN_STOP_REASON_FILE (worker/stop_reason.h); empty: none

@@ -32,8 +32,8 @@ enum class StopCause : std::uint8_t {
 
 struct StopReason {
   StopCause cause = StopCause::Signal;
-  std::string words;                // a sentence, in one line
-  std::optional<int> seconds_left;  // at the time of writing
+  std::string words{};                // a sentence, in one line
+  std::optional<int> seconds_left{};  // at the time of writing
 };
 
 // "time-limit".

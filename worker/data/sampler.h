@@ -48,7 +48,7 @@ struct SamplerOptions {
 // one at most; only where a step has fewer samples than there are ranks, a rank left over gets one
 // that another rank has, with weight 0, because every rank must take part in the reduction.
 struct Share {
-  std::vector<std::int64_t> indices;  // into the data set; never empty
+  std::vector<std::int64_t> indices{};  // into the data set; never empty
 
   // Multiply the mean loss over these samples by it: what DDP makes of that, the mean over ranks,
   // is then the mean over the step's samples, whatever the ranks' counts.  1 when they are equal.

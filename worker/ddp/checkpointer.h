@@ -42,7 +42,7 @@ struct CheckpointerOptions {
   // Where; created when missing.  For this run alone: where another one writes to it at the same
   // time, neither removes the other's checkpoints, and a notice says so.  Only rank 0's machine
   // needs it, unless it is `sharded`.
-  std::filesystem::path directory;
+  std::filesystem::path directory{};
 
   // What the tensors are written as.  Either is read.
   TensorFormat format = TensorFormat::Safetensors;
@@ -75,7 +75,7 @@ struct CheckpointerOptions {
   // Told what a person should know: a damaged checkpoint was passed over, another run writes to the
   // directory.  Called on rank 0, in the training thread.
   // Default: a line on stderr.
-  std::function<void(const std::string& sentence)> notify;
+  std::function<void(const std::string& sentence)> notify{};
 };
 
 struct ResumeOptions {

@@ -35,7 +35,7 @@ struct DataParallelOptions {
   // Parameters and buffers, by their names in the module, that the ranks do not keep equal: not at
   // construction, nor their gradients, nor before a forward; they may differ in shape, too.  For
   // parts of a model that each rank has of its own.  A name that the module lacks is an error.
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored{};
 
   // Lets a forward leave parameters out.  Costs a walk over the graph and a small all-reduce per
   // step; without it, a parameter left out is an error that names it.
@@ -58,13 +58,13 @@ struct DataParallelOptions {
   // The buckets to begin with, as bucket_layout() gave them; empty: one bucket until the first
   // backward has shown the order of the gradients.  A run that goes on with the layout of the one
   // before it comes to the same bits.
-  BucketLayout bucket_layout;
+  BucketLayout bucket_layout{};
 
   // Halves what is sent, at the price of precision.  Not together with comm_hook.
   Compression compression = Compression::None;
 
   // Reduces the buckets in its own way.
-  CommHook comm_hook;
+  CommHook comm_hook{};
 
   // Computes with parameters of low precision, copied from the module's own before each forward;
   // the optimizer sees the parameters and gradients of full precision once a backward pass has

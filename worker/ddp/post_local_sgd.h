@@ -28,7 +28,7 @@ struct PostLocalSgdOptions {
   std::int64_t start_iteration = 0;
 
   // The ranks that reduce gradients together afterwards, this one among them.
-  std::optional<ProcessGroup> subgroup;
+  std::optional<ProcessGroup> subgroup{};
 
   // Without it each rank keeps its own gradients afterwards, and needs no subgroup.
   bool post_local_gradient_allreduce = true;

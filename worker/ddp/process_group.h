@@ -39,18 +39,18 @@ struct ProcessGroupOptions {
   // it for the CPU's: it comes out of a plug-in, libddprun_nccl.so, which is loaded only when it is
   // asked for and NVIDIA's driver sees a GPU; without one it is refused.  Unset: the variable
   // DDPRUN_BACKEND, else "auto".
-  std::optional<std::string> backend;
+  std::optional<std::string> backend{};
 
   // The GPUs of this rank's tensors, with NCCL only: one, or several for a module in parts on
   // several of them, as many on each rank.  The tensors on the first are reduced with those on the
   // first of the other ranks, and so on.  Empty: the GPU of the local rank.  gpus_of_worker() gives
   // each worker of a node as many.
-  std::vector<at::Device> devices;
+  std::vector<at::Device> devices{};
 
   // How long a collective or barrier() waits for the other ranks.  Unset: the variable
   // DDPRUN_TIMEOUT (seconds), else 30 minutes, as in PyTorch.  A shorter one finds a hung rank
   // sooner and must still outlast the slowest rank's pause, such as a checkpoint.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout{};
 
   // Tells the groups of one program apart in the store.  All ranks give the same.  A name can be
   // used again, by all ranks in the same order: that makes another group.
@@ -63,27 +63,27 @@ struct ProcessGroupOptions {
   // messages between two ranks.  Each then costs some requests to the store by every rank.  Unset:
   // if the variable TORCH_DISTRIBUTED_DEBUG is DETAIL, as in Python.  One rank that asks for it is
   // enough.
-  std::optional<bool> check_collectives;
+  std::optional<bool> check_collectives{};
 };
 
 struct SubgroupOptions {
   // As in ProcessGroupOptions; unset: that of the whole group.
-  std::optional<std::string> backend;
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::string> backend{};
+  std::optional<std::chrono::milliseconds> timeout{};
 };
 
 struct AdoptOptions {
   // A store that the ranks share and in which nobody else uses keys below "ddprun/": through it
   // they report failures to each other, and barrier() names the ranks that do not come.  Null: the
   // one that the group was made with.
-  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> store{};
 
   // Where this rank's module and data belong.
   at::Device device = at::kCPU;
 
   // How long barrier() waits for the other ranks, as in ProcessGroupOptions; how long a collective
   // waits, the group itself decides.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout{};
 };
 
 // The ranks of a run, seen from one of them.  A handle: copies share one connection.

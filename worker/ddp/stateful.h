@@ -13,8 +13,8 @@ namespace ddprun::ddp {
 
 // By name; a name has no slash.
 struct StateDict {
-  std::map<std::string, at::Tensor> common;  // the same on all ranks; rank 0's is saved
-  std::map<std::string, at::Tensor> own;     // of each rank
+  std::map<std::string, at::Tensor> common{};  // the same on all ranks; rank 0's is saved
+  std::map<std::string, at::Tensor> own{};     // of each rank
 };
 
 class Stateful {

@@ -51,7 +51,7 @@ TensorMap load_tensors(const std::filesystem::path& path, at::Device device = at
 
 struct LoadOptions {
   // The name in the file of the tensor that the module calls `name`.  Default: the same.
-  std::function<std::string(const std::string& name)> name_in_file;
+  std::function<std::string(const std::string& name)> name_in_file{};
 
   // Leaves alone what the file lacks, and passes over what the module has not.
   bool allow_partial = false;

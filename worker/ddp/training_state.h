@@ -24,8 +24,8 @@ namespace ddprun::ddp {
 struct Progress {
   std::int64_t step = 0;   // optimizer steps; names the checkpoint
   std::int64_t epoch = 0;  // epochs completed
-  std::map<std::string, double> values;
-  std::map<std::string, std::string> texts;  // UTF-8; other bytes come back as U+FFFD
+  std::map<std::string, double> values{};
+  std::map<std::string, std::string> texts{};  // UTF-8; other bytes come back as U+FFFD
 };
 
 // What is saved and restored.  References: the objects stay the program's.  What is null is neither
