@@ -368,6 +368,93 @@ TEST_SUITE("ddp/data_parallel") {
     });
   }
 
+  TEST_CASE("a weight of 0 mutes its own loss, and not those that are added to it") {
+    for (const Mode& mode : kModes) {
+      CAPTURE(mode.name);
+      on_ranks(2, [&](ProcessGroup group) {
+        torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+        DistributedDataParallel<torch::nn::Linear> model(net, group, mode.options);
+        for (int muted = 0; muted < 3; ++muted) {
+          model.zero_grad();
+          const torch::Tensor outputs = model(torch::tensor({1.F, 2.F, 4.F}).view({3, 1}));
+          torch::Tensor total = torch::zeros({});
+          for (int part = 0; part < 3; ++part) {
+            const bool is_muted = group.rank() == 1 && part == muted;
+            total = total + model.weighted(outputs[part].sum(), is_muted ? 0 : 1);
+          }
+          total.backward();
+          const float expected = 7 - static_cast<float>(1 << muted) / 2;
+          expect(net->weight.grad().item<float>() == expected,
+                 "part " + std::to_string(muted) + " alone is muted");
+        }
+      });
+    }
+  }
+
+  TEST_CASE("losses of several forwards are added up, some with weight 0") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      const float kNan = std::numeric_limits<float>::quiet_NaN();
+      for (int muted = 0; muted < 3; ++muted) {
+        model.zero_grad();
+        torch::Tensor total = torch::zeros({});
+        for (int part = 0; part < 3; ++part) {
+          const bool is_muted = group.rank() == 1 && part == muted;
+          const torch::Tensor input = torch::full({1, 1}, is_muted ? kNan : 1.F);
+          total = total + model.weighted(model(input).sum(), is_muted ? 0 : 1);
+        }
+        total.backward();
+        expect(net->weight.grad().item<float>() == 2.5F, "the gradient is the mean of 3 and 2");
+      }
+    });
+  }
+
+  TEST_CASE("a weight of 0 reaches through functions of the program, and to sparse gradients") {
+    // Multiplies what comes back by what went in.
+    struct Square : torch::autograd::Function<Square> {
+      static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x) {
+        context->save_for_backward({x});
+        return x * x;
+      }
+      static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                     torch::autograd::variable_list gradients) {
+        return {2 * context->get_saved_variables()[0] * gradients[0]};
+      }
+    };
+    struct Net : torch::nn::Module {
+      Net() {
+        table = register_module(
+            "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true)));
+        layer = register_module("layer", torch::nn::Linear(torch::nn::LinearOptions(1, 1)));
+        torch::NoGradGuard no_grad;
+        table->weight.fill_(1);
+        layer->weight.fill_(2);
+        layer->bias.fill_(0);
+      }
+      torch::Tensor forward(const torch::Tensor& index, double factor) {
+        return Square::apply(layer(table(index)) * factor);
+      }
+      torch::nn::Embedding table{nullptr};
+      torch::nn::Linear layer{nullptr};
+    };
+    on_ranks(2, [](ProcessGroup group) {
+      auto net = std::make_shared<Net>();
+      DistributedDataParallel<std::shared_ptr<Net>> model(net, group);
+      const double kNan = std::numeric_limits<double>::quiet_NaN();
+      for (int step = 0; step < 2; ++step) {
+        model.zero_grad();
+        const bool is_muted = group.rank() == 1;
+        const torch::Tensor output = model(torch::tensor({1}, torch::kLong), is_muted ? kNan : 1);
+        model.weighted(output.sum(), is_muted ? 0 : 2).backward();
+        expect(net->layer->weight.grad().item<float>() == 4, "the gradient of the layer");
+        expect(torch::equal(net->table->weight.grad().to_dense().view({4}),
+                            torch::tensor({0.F, 8.F, 0.F, 0.F})),
+               "and that of the table");
+      }
+    });
+  }
+
   TEST_CASE("a weight of 0 ends with the wrapper") {
     on_ranks(2, [](ProcessGroup group) {
       torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
@@ -993,6 +1080,85 @@ TEST_SUITE("ddp/data_parallel") {
              "nothing has moved");
       expect(problem_of([&] { model.clone(); }).starts_with("a wrapped module cannot be cloned"),
              "nor is it cloned");
+    });
+  }
+
+  TEST_CASE("what converts floating-point tensors leaves the integers of a wrapped module") {
+    on_ranks(1, [](ProcessGroup group) {
+      DDP<Normalised> model(Normalised(), group);
+      model.to(torch::kFloat);
+      model.to(torch::kCPU, torch::kFloat);
+      const std::string refusal = problem_of([&] { model.to(torch::kDouble); });
+      expect(refusal.starts_with("to() would make Double of conv.weight, which is Float on cpu"),
+             refusal);
+      expect(!problem_of([&] { model.to(torch::kLong); }).empty(), "to integers none is converted");
+    });
+  }
+
+  TEST_CASE("a parameter that is not as it was wrapped any more is named") {
+    on_ranks(2, [](ProcessGroup group) {
+      auto problem = [&](const std::function<void(Mixed&)>& change, torch::ScalarType dtype) {
+        Mixed net;
+        DDP<Mixed> model(net, group);
+        change(net);
+        return problem_of([&] {
+                 torch::NoGradGuard no_grad;
+                 model(inputs(group.rank(), 0, {kBatch, 6}).to(dtype));
+               }) +
+               problem_of([&] {
+                 model(inputs(group.rank(), 0, {kBatch, 6}).to(dtype));
+               });
+      };
+      const std::string tail =
+          ": its gradients would stay on this rank. Call to() and requires_grad_() before the "
+          "module is wrapped, or wrap it anew on all ranks";
+      std::string said = problem(
+          [](Mixed& net) {
+            net->first->to(torch::kDouble);
+            net->frozen->to(torch::kDouble);
+            net->wide->to(torch::kDouble);
+          },
+          torch::kDouble);
+      expect(said ==
+                 "the parameter first.weight was Float on cpu when the module was wrapped, and "
+                 "is Double on cpu" +
+                     tail,
+             said);
+      said = problem(
+          [](Mixed& net) {
+            net->wide->to(torch::kDouble);
+            net->wide->to(torch::kFloat);
+          },
+          torch::kFloat);
+      expect(said == "the parameter wide.weight was converted after the module was wrapped" + tail,
+             said);
+      said = problem([](Mixed& net) { net->frozen->weight.requires_grad_(); }, torch::kFloat);
+      expect(said ==
+                 "the parameter frozen.weight needed no gradient when the module was wrapped, "
+                 "and needs one now" +
+                     tail,
+             said);
+      expect(problem([](Mixed&) {}, torch::kFloat).empty(), "one that stays is used");
+    });
+  }
+
+  TEST_CASE("no_sync() is moved to where it is to end") {
+    on_ranks(2, [](ProcessGroup group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      DDP<torch::nn::Linear> model(net, group);
+      for (int pass = 0; pass < 3; ++pass) {
+        std::optional<NoSync> guard;
+        if (pass < 2) guard.emplace(model.no_sync());
+        if (pass == 1) {
+          NoSync inner = std::move(*guard);
+          guard.emplace(model.no_sync());
+          guard.emplace(std::move(inner));
+        }
+        model(torch::full({1, 1}, group.rank() + 1.0)).sum().backward();
+        const float here = static_cast<float>(pass + 1) * static_cast<float>(group.rank() + 1);
+        expect(net->weight.grad().item<float>() == (pass < 2 ? here : 4.5F),
+               "only the last pass is reduced");
+      }
     });
   }
 

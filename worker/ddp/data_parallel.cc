@@ -13,6 +13,7 @@
 #include "worker/ddp/join.h"
 #include "worker/ddp/low_precision.h"
 #include "worker/ddp/module_states.h"
+#include "worker/ddp/parameter_check.h"
 #include "worker/ddp/peer_failures.h"
 #include "worker/ddp/reducer_config.h"
 #include "worker/ddp/replica_check.h"
@@ -25,10 +26,11 @@ struct DataParallelEngine::Impl {
   ProcessGroup group;
   DataParallelOptions options;
   std::unique_ptr<LowPrecision> low;  // with mixed_precision
+  std::unique_ptr<ParameterCheck> parameters;
   GradientReducer reducer;
   BufferSync buffers{group, synced, options.broadcast_buffers};
   ReplicaCheck replica_check{group, synced, options.check_replicas_every};
-  GradientMute mute{module};
+  std::vector<at::Tensor> sparse;  // parameters whose gradients are
   std::optional<Join> join;
   bool sync = true;
   bool is_lowered_here = false;   // by the forward at hand
@@ -54,12 +56,18 @@ DataParallelEngine::DataParallelEngine(std::shared_ptr<torch::nn::Module> module
     low->cast_buffers();
     reduced.comm_hook = low->hook();
   }
+  auto parameters =
+      std::make_unique<ParameterCheck>(synced, config, options.mixed_precision.has_value());
   impl_.reset(new Impl{.module = module,
                        .synced = synced,
                        .group = group,
                        .options = options,
                        .low = std::move(low),
+                       .parameters = std::move(parameters),
                        .reducer = GradientReducer(group, module->name(), config, reduced)});
+  for (std::size_t i = 0; i < config.parameters.size(); ++i) {
+    if (config.expect_sparse[i]) impl_->sparse.push_back(config.parameters[i]);
+  }
   if (!impl_->low) return;
   impl_->low->set_on_gradient(
       [impl = impl_.get()](std::size_t index) { impl->reducer.gradient_is_there(index); });
@@ -81,6 +89,7 @@ void DataParallelEngine::before_forward() {
 
 // What the ranks do together before a forward with gradients.
 void DataParallelEngine::meet_before_forward() {
+  impl_->parameters->run();
   impl_->group.peer_failures().check();
   if (impl_->sync && !impl_->join) {
     impl_->group.compare_call("the forward of a DistributedDataParallel");
@@ -92,7 +101,6 @@ void DataParallelEngine::meet_before_forward() {
   }
   const int root = impl_->join ? impl_->join->announce_step(impl_->sync) : 0;
   impl_->reducer.rebuild_buckets();
-  impl_->mute.lift();
   if (impl_->sync && !impl_->join) impl_->replica_check.before_forward();
   impl_->buffers.before_forward(root);
 }
@@ -176,7 +184,7 @@ at::Tensor DataParallelEngine::weighted(const at::Tensor& loss, double weight) {
   if (!std::isfinite(weight)) {
     throw DdpError("the weight of a loss is " + std::to_string(weight) + ", which is no number");
   }
-  return weight != 0 ? loss * weight : impl_->mute.mute(loss);
+  return weight != 0 ? loss * weight : muted(loss, impl_->sparse);
 }
 
 }  // namespace ddprun::ddp

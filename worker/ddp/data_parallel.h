@@ -81,18 +81,22 @@ class DataParallelEngine {
 };
 
 // While one of these lives, backward passes add up gradients locally and nothing is sent; the first
-// forward and backward after it reduces the sum.  The forward belongs inside as well.  Guards nest.
+// forward and backward after it reduces the sum.  The forward belongs inside as well.  Guards nest,
+// and can be moved; one that was moved away ends nothing.
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(DataParallelEngine& engine) : engine_(engine), was_on_(engine.sync()) {
-    engine_.set_sync(false);
+  explicit NoSync(DataParallelEngine& engine) : engine_(&engine), was_on_(engine.sync()) {
+    engine.set_sync(false);
   }
-  ~NoSync() { engine_.set_sync(was_on_); }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
+  ~NoSync() {
+    if (engine_ != nullptr) engine_->set_sync(was_on_);
+  }
+  NoSync(NoSync&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), was_on_(other.was_on_) {}
+  NoSync& operator=(NoSync&&) = delete;
 
  private:
-  DataParallelEngine& engine_;
+  DataParallelEngine* engine_;  // null in one that was moved away
   bool was_on_;
 };
 
@@ -106,7 +110,9 @@ class [[nodiscard]] NoSync {
 // parameters(), named_parameters(), train(), eval(), save() and printing reach the wrapped module,
 // and a std::shared_ptr of it can be registered as a part of another module.  It has the mode
 // (train or eval) of the wrapped module at construction.  to() must come before the wrapping:
-// afterwards it throws DdpError, unless everything is there already.  clone() throws.
+// afterwards it throws DdpError, unless everything is there already; as in Python, a dtype of
+// floating-point numbers leaves integers as they are.  A parameter that is converted or unfrozen
+// through the wrapped module makes the next forward throw.  clone() throws.
 //
 // Threads: used from one thread; hooks on gradients may run on autograd's.  Lifetime: holds the
 // module and the group; optimizers are made from parameters() as without DDP.
@@ -195,12 +201,12 @@ class DistributedDataParallel : public torch::nn::Module {
     return sum;
   }
 
-  // `loss` times `weight`, for Share::weight.  With weight 0 this rank's part of the step is
-  // exactly zero, also where the loss or its gradients are NaN or infinite: 0 times those would
-  // be NaN, on every rank.  It holds until this rank's next forward with gradients.  BatchNorm's
-  // running statistics do see the sample; unless broadcast_buffers is off, rank 0's count, which
-  // always has a sample of its own.  `loss` is a scalar of forward()'s graph; the gradients of
-  // other tensors than the module's parameters are not touched.
+  // `loss` times `weight`, for Share::weight.  With weight 0 what this loss brings is exactly zero,
+  // also where the loss or its gradients are NaN or infinite: 0 times those would be NaN, on every
+  // rank.  Other losses may be added to it before backward().  BatchNorm's running statistics do
+  // see the sample; unless broadcast_buffers is off, rank 0's count, which always has a sample of
+  // its own.  `loss` is a scalar of forward()'s graph.  With weight 0 every leaf of that graph gets
+  // a gradient of zero, and hooks on tensors between them get undefined ones.
   at::Tensor weighted(const at::Tensor& loss, double weight) {
     return engine_->weighted(loss, weight);
   }

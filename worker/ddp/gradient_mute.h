@@ -1,35 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Lets a rank add nothing to the mean of a step, whatever its loss is.
+// Lets a loss add nothing to the gradients, whatever its value and its gradients are.
 #pragma once
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
-#include <memory>
+#include <vector>
 
 namespace ddprun::ddp {
 
-// Owns the flag that says whether this rank's gradients count as zero.  The first mute() gives the
-// module's parameters hooks that obey it and stay with them.
+// A zero in the place of `loss`, a scalar.  A backward pass from it, alone or as a part of a sum,
+// runs through the graph of `loss`, so that hooks and reductions take place, and brings every leaf
+// there a gradient of zero, also where 0 times the loss's own would be NaN.  What other losses
+// bring through the same graph stays as it is.  Tensors between get undefined gradients, as those
+// do in LibTorch that no loss depends on.  The leaves among `sparse` get sparse gradients.
 //
-// Threads: used from one thread, while no backward pass runs; the hooks may run on autograd's.
-class GradientMute {
- public:
-  explicit GradientMute(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
-  ~GradientMute() { lift(); }
-  GradientMute(const GradientMute&) = delete;
-  GradientMute& operator=(const GradientMute&) = delete;
-
-  // Makes the gradients of the module's parameters zero until lift(), also those that are NaN or
-  // infinite.  Returns `loss`, a scalar, as a zero with its graph, whose backward still brings
-  // every parameter a gradient.
-  at::Tensor mute(const at::Tensor& loss);
-
-  void lift();
-
- private:
-  std::shared_ptr<torch::nn::Module> module_;
-  std::shared_ptr<bool> is_muted_;  // null before the first mute(); the hooks hold it as well
-};
+// Threads: while no backward pass runs through that graph.
+at::Tensor muted(const at::Tensor& loss, const std::vector<at::Tensor>& sparse);
 
 }  // namespace ddprun::ddp

@@ -131,11 +131,15 @@ void check_that_nothing_moves(const torch::nn::Module& module, std::optional<at:
                               std::optional<at::ScalarType> dtype) {
   std::vector<NamedTensor> items = named_parameters(module, false);
   for (NamedTensor& item : named_buffers(module, false)) items.push_back(std::move(item));
+  const bool leaves_integers = dtype && (at::isFloatingType(*dtype) || at::isComplexType(*dtype));
   for (const NamedTensor& item : items) {
     const at::Device here = item.tensor.device();
     const bool stays =
         !device || *device == here || (!device->has_index() && device->type() == here.type());
-    if (stays && dtype.value_or(item.tensor.scalar_type()) == item.tensor.scalar_type()) continue;
+    const bool is_number = item.tensor.is_floating_point() || item.tensor.is_complex();
+    const bool keeps_dtype =
+        !dtype || *dtype == item.tensor.scalar_type() || (leaves_integers && !is_number);
+    if (stays && keeps_dtype) continue;
     std::string wanted = dtype ? c10::toString(*dtype) : "";
     if (device) wanted += (dtype ? " on " : "") + device->str();
     throw DdpError("to() would make " + wanted + " of " + item.name + ", which is " +
