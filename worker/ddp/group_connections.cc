@@ -157,15 +157,11 @@ c10::intrusive_ptr<c10d::Store> connect_store(const worker::WorkerEnv& env,
   options.timeout = timeout;
   // c10d's client, once refused, pauses for up to a second, and does not end when its time is over.
   if (!options.isServer && !env.use_agent_store) {
-    std::string why = why_no_listener(env.master.host, env.master.port, timeout);
+    std::string why = why_no_store(env.master.host, env.master.port, timeout);
     if (!why.empty()) {
       throw DdpError("rank 0 did not come within " + format_seconds(timeout) +
                      ", whose store is at " + to_string(env.master) + ": " + why);
     }
-  }
-  if (!options.isServer) {
-    const std::string why = why_no_store(env.master.host, env.master.port, timeout);
-    if (!why.empty()) throw DdpError(why);
   }
   auto store = c10::make_intrusive<c10d::TCPStore>(env.master.host, options);
   if (options.isServer) keep_server(env.master.port, store);

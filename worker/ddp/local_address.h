@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -12,11 +11,5 @@ namespace ddprun::ddp {
 // reach this address too.  The machine's own name does not promise that: Debian maps it to
 // 127.0.1.1.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
-
-// Waits until something accepts connections at `host`:`port`, which closes them again, for `limit`
-// at most.  What hindered it last: "no address of 'node7' is known", "nothing listens there"; empty
-// when something did.
-std::string why_no_listener(const std::string& host, std::uint16_t port,
-                            std::chrono::milliseconds limit);
 
 }  // namespace ddprun::ddp

@@ -9,18 +9,20 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
-#include <utility>
+#include <thread>
 
-#include "store/base/endpoint.h"
 #include "worker/ddp/addresses.h"
-#include "worker/shm/decide/format.h"
 
 namespace ddprun::ddp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Nonce = std::array<char, 4>;
+
+// A refusal comes at once on one machine, and rank 0 needs some milliseconds at most.
+constexpr std::chrono::milliseconds kFirstPause{5};
+constexpr std::chrono::milliseconds kLongestPause{200};
+constexpr std::chrono::milliseconds kLookUpPause{1000};
 
 // How a client of TCPStore begins (store/PROTOCOL.md): VALIDATE with a magic number, then PING with
 // a number, in the byte order of the machine, which comes back.
@@ -100,34 +102,52 @@ Answer answer_of(const Socket& socket, Clock::time_point deadline) {
   return std::equal(answer.begin(), answer.end(), kNonce.begin()) ? Answer::OfStore : Answer::Other;
 }
 
+Addresses look_up(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int problem = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return Addresses(problem == 0 ? found : nullptr);
+}
+
+// Empty: a store is there, or one that ends, or is not ready: c10d's client tries again.
+std::string why_not_at(const addrinfo& to, Clock::time_point deadline) {
+  const Socket socket(to);
+  if (!socket.connect(to, deadline)) return "nothing listens there";
+  switch (answer_of(socket, deadline)) {
+    case Answer::OfStore:
+    case Answer::Closed:
+      return "";
+    case Answer::Other:
+      return "what answers there is no TCPStore: is it another server's port?";
+    case Answer::None:
+      break;
+  }
+  return "no TCPStore answers there, though something accepts connections: is it another server's "
+         "port?";
+}
+
 }  // namespace
 
 std::string why_no_store(const std::string& host, std::uint16_t port,
                          std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* first = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first) != 0) return "";
-  const Addresses found(first);
-  const std::string place = to_string(Endpoint{.host = host, .port = port});
-  const std::string tail = ": is it another server's port?";
-  for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
-    const Socket socket(*to);
-    if (!socket.connect(*to, deadline)) continue;
-    switch (answer_of(socket, deadline)) {
-      case Answer::OfStore:
-      case Answer::Closed:  // by a store that ends, or is not ready
-        return "";
-      case Answer::Other:
-        return "what answers at " + place + " is no TCPStore" + tail;
-      case Answer::None:
-        return "no TCPStore answers at " + place + " within " + format_seconds(limit) +
-               ", though something accepts connections there" + tail;
+  Addresses found;
+  std::string why;
+  std::chrono::milliseconds pause = kFirstPause;
+  for (;;) {
+    if (!found) found = look_up(host, port);
+    if (!found) why = "no address of '" + host + "' is known";
+    for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
+      why = why_not_at(*to, deadline);
+      if (why.empty()) return why;
     }
+    if (Clock::now() + pause >= deadline) return why;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + pause / 5 + std::chrono::milliseconds(1),
+                     found ? kLongestPause : kLookUpPause);
   }
-  return "";
 }
 
 }  // namespace ddprun::ddp

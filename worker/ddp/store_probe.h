@@ -7,10 +7,10 @@
 
 namespace ddprun::ddp {
 
-// What keeps a TCPStore client from its server at `host`:`port`, where something else accepts
-// connections: "no TCPStore answers at node7:80 within 5 s, ...".  c10d's client waits for such an
-// answer without a limit.  Empty when a store has answered, and where nothing accepts at the
-// moment, which that client sees to itself.  Returns after `limit` at the latest.
+// Waits until a TCPStore answers at `host`:`port`, for `limit` at most: c10d's client waits without
+// one where something else accepts connections, and longer than it should where nothing does.  What
+// hindered it last: "nothing listens there", "no address of 'node7' is known", "no TCPStore answers
+// there, ..."; empty when one has answered, or has closed the connection.
 std::string why_no_store(const std::string& host, std::uint16_t port,
                          std::chrono::milliseconds limit);
 
