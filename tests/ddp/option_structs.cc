@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Compiles if every public option struct can be given one member and no other, also by programs
-// that are compiled with -Wextra -Werror, where a member without an initialiser is an error.
+// Compiles if every public option struct can be given one member and no other (AdoptOptions: its
+// store and one other), also by programs that are compiled with -Wextra -Werror, where a member
+// without an initialiser is an error.
 #include <torch/nn/modules/linear.h>
 
 #include "worker/ddp/ddprun.h"
@@ -15,8 +16,8 @@ void use_option_structs(torch::nn::Linear& net, std::vector<at::Tensor> tensors)
       ProcessGroupOptions{.timeout = seconds(1)}, ProcessGroupOptions{.name = "second"},
       ProcessGroupOptions{.check_collectives = true});
   use(SubgroupOptions{.backend = "gloo"}, SubgroupOptions{.timeout = seconds(1)});
-  use(AdoptOptions{.store = nullptr}, AdoptOptions{.device = at::kCPU},
-      AdoptOptions{.timeout = seconds(1)});
+  use(AdoptOptions{.store = nullptr}, AdoptOptions{.store = nullptr, .device = at::kCPU},
+      AdoptOptions{.store = nullptr, .timeout = seconds(1)});
   use(DataParallelOptions{.device_ids = {at::kCPU}}, DataParallelOptions{.static_graph = true},
       DataParallelOptions{.ignored = {"bias"}}, DataParallelOptions{.bucket_layout = {{0}}},
       DataParallelOptions{.comm_hook = bfloat16_hook()},

@@ -75,8 +75,9 @@ struct SubgroupOptions {
 struct AdoptOptions {
   // A store that the ranks share and in which nobody else uses keys below "ddprun/": through it
   // they report failures to each other, and barrier() names the ranks that do not come.  Null: the
-  // one that the group was made with.
-  c10::intrusive_ptr<c10d::Store> store{};
+  // one that the group was made with.  (To give it an initialiser here takes the whole type, which
+  // programs need not include.)
+  c10::intrusive_ptr<c10d::Store> store;
 
   // Where this rank's module and data belong.
   at::Device device = at::kCPU;
